@@ -42,7 +42,7 @@ def looked_up(on: str, left: pa.Table, right: pa.Table) -> Callable[[], int]:
     times = pa.array(np.zeros(left.num_rows, np.int64)).cast(pa.timestamp("us", "UTC"))
     query = table_stream(left.add_column(0, "ts", times), name="a").join(arrow_table(right, name="t"), on=on)
     (step,) = {s for edge in compile_query([node_of(query)]).edges for s in edge.steps if isinstance(s, TableStep)}
-    tuples, kept = left.add_column(0, "ts", times), table_join.kept(step, right, f"{id(right)}")
+    tuples, kept = left.add_column(0, "ts", times), table_join.indexed_table(step, right, f"{id(right)}")
     return lambda: sum(len(l) for l, _ in table_join._true_pairs(tuples, kept))
 
 
@@ -69,7 +69,7 @@ def main() -> int:
             with mock.patch.object(pair_loop, "WORTH_COMPILING", np.inf):
                 alone, wanted = seconds(work, asked.rounds)
             ours, found = seconds(work, asked.rounds)
-            with mock.patch.object(undecided_pairs, "too_many", lambda *_: False):
+            with mock.patch.object(undecided_pairs, "is_too_many", lambda *_: False):
                 patient, same = seconds(work, asked.rounds)
             assert wanted == found == same
             worst = max(worst, ours / alone)

@@ -137,7 +137,7 @@ class Signature:
 @functools.cache
 def signatures() -> tuple[Signature, ...]:
     """Of every scalar function and macro of DuckDB; some are refused by the gates of expressions."""
-    found = duck.rows(
+    found = duck.fetch_rows(
         "SELECT DISTINCT function_name, CASE WHEN function_type = 'macro' THEN list_transform(parameters, lambda p: 'ANY')"
         " ELSE parameter_types END, varargs, coalesce(return_type, 'ANY') FROM duckdb_functions()"
         " WHERE function_type = 'macro' OR (function_type = 'scalar' AND stability = 'CONSISTENT') ORDER BY ALL"
@@ -161,7 +161,7 @@ def schema() -> pa.Schema:
 @functools.cache
 def _pool(kind: str) -> pa.ChunkedArray:
     rows = ", ".join(f"({constant(kind, text)})" for text in VALUES[kind])
-    found: pa.ChunkedArray = duck.run(f"SELECT c FROM (VALUES {rows}, (NULL)) v(c)", {}).column(0)
+    found: pa.ChunkedArray = duck.run_select(f"SELECT c FROM (VALUES {rows}, (NULL)) v(c)", {}).column(0)
     return found
 
 

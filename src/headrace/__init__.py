@@ -34,7 +34,7 @@ from headrace.query import nodes
 from headrace.query.nodes import Source
 from headrace.reference import reference
 from headrace.stream import Stream, Table
-from headrace.support.argument_errors import named
+from headrace.support.argument_errors import describe_argument
 from headrace.support.durations import Duration, parse_duration
 from headrace.support.limits import check_slots
 from headrace.support.secrets import Secret, secret
@@ -205,7 +205,7 @@ def table(
     from headrace.sources.tables import mounted_table, table_schema
 
     if name is not None and not isinstance(name, str):
-        raise QueryTypeError(f"name must be text, what to call the table; found {named(name)}")
+        raise QueryTypeError(f"name must be text, what to call the table; found {describe_argument(name)}")
     every = None if refresh is None else parse_duration(refresh, "refresh")
     found: Any
     if isinstance(source, str | os.PathLike):
@@ -220,7 +220,7 @@ def table(
             f" found refresh={refresh!r}; give hr.table the folder, or a function that returns the DataFrame"
         )
     given = checked_schema(schema)
-    return Table(nodes.Table(name, table_schema(found.schema() if given is None else given), every, found))
+    return Table(nodes.TableDefinition(name, table_schema(found.schema() if given is None else given), every, found))
 
 
 def _source(
@@ -235,7 +235,7 @@ def _source(
     for what, value in (("time", time), *((("name", name),) if name is not None else ())):
         if not isinstance(value, str):
             how = "the name of a column" if what == "time" else "what to call the source"
-            raise QueryTypeError(f"{what} must be text, {how}; found {named(value)}")
+            raise QueryTypeError(f"{what} must be text, {how}; found {describe_argument(value)}")
     source = Source(
         name,
         schema,

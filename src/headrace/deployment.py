@@ -27,7 +27,7 @@ from headrace.errors import DeploymentError, EngineError, QueryError
 from headrace.support.durations import parse_duration
 from headrace.support.json_toml import read_toml
 from headrace.support.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
-from headrace.support.paths import given_path, mounted
+from headrace.support.paths import given_path, mounted_path
 from headrace.support.version import __version__
 
 KINDS: dict[str, tuple[type, str]] = {
@@ -47,9 +47,9 @@ KINDS: dict[str, tuple[type, str]] = {
     "patience": (str, "a duration as text, such as '60 seconds'"),
     "spark": (dict, "a table of Spark settings"),
 }
-SIZES = ("executors", "cores", "memory")
+SIZE_KEYS = ("executors", "cores", "memory")
 PLAIN = ("slots", "splitters", "physical_window", "epoch", "ship", "python", "patience")  # as they are in the file
-INSTEAD = {  # settings of Spark that a key of the descriptor stands for
+DESCRIPTOR_KEYS = {  # settings of Spark that a key of the descriptor stands for
     "spark.master": "master",
     "spark.executor.instances": "executors",
     "spark.executor.cores": "cores",
@@ -69,7 +69,7 @@ _ELSEWHERE = re.compile(r"yarn|k8s://\S+")
 
 
 @dataclass(frozen=True)
-class Descriptor:
+class DeploymentDescriptor:
     """Where and how a query is deployed; made by `read`. Sizes are per executor."""
 
     master: str
@@ -129,7 +129,7 @@ class Descriptor:
 # --- reading -------------------------------------------------------------------------------------------------------
 
 
-def read(path: str | os.PathLike[str]) -> Descriptor:
+def read_descriptor(path: str | os.PathLike[str]) -> DeploymentDescriptor:
     """The descriptor in a TOML file. Paths in it are relative to the file."""
     file = given_path(path, "the deployment descriptor")
     data = read_toml(file, "the deployment descriptor", error=DeploymentError)
@@ -141,14 +141,14 @@ def read(path: str | os.PathLike[str]) -> Descriptor:
         raise DeploymentError(f"{file}: {error.strerror}: {error.filename!r:.100}") from None
 
 
-def _checked(data: dict[str, Any], folder: Path) -> Descriptor:
+def _checked(data: dict[str, Any], folder: Path) -> DeploymentDescriptor:
     for key, value in data.items():
         _check_key(key)
         _check_kind(key, value)
     for key in ("master", "state"):
         if key not in data:
             raise DeploymentError(f"{key!r} is missing; add a line such as {key} = {_example(key)}")
-    check_form(data["master"])
+    check_master_form(data["master"])
     for key in ("epoch", "patience"):
         if key in data:
             parse_duration(data[key], key, zero=key == "epoch")
@@ -159,7 +159,7 @@ def _checked(data: dict[str, Any], folder: Path) -> Descriptor:
     plain = {key: data[key] for key in PLAIN if key in data}
     sizes = _sizes(data)
     _check_slots(data, sizes.get("executors", 1) * sizes.get("cores", 1))
-    return Descriptor(
+    return DeploymentDescriptor(
         master=data["master"],
         state=_state(data["state"], folder),
         **sizes,
@@ -203,11 +203,11 @@ def _sizes(data: Mapping[str, Any]) -> dict[str, Any]:
     """Executors, their cores and memory: from the descriptor, or from a master that is made for the purpose."""
     master = data["master"]
     local, cluster = _LOCAL.fullmatch(master), _LOCAL_CLUSTER.fullmatch(master)
-    given = {key: data[key] for key in SIZES if key in data}
+    given = {key: data[key] for key in SIZE_KEYS if key in data}
     if given and (local or cluster):
         raise DeploymentError(f"the master {master!r} says by itself how large it is; leave out {', '.join(given)}")
     if local:
-        return {"cores": cores() if local[1] == "*" else int(local[1] or 1)}
+        return {"cores": usable_cores() if local[1] == "*" else int(local[1] or 1)}
     if cluster:
         given = {"executors": int(cluster[1]), "cores": int(cluster[2]), "memory": f"{cluster[3]}m"}
     if "memory" in given:
@@ -235,14 +235,14 @@ def _check_memory(text: str) -> None:
 
 def _state(text: str, folder: Path) -> Path:
     try:
-        return folder / mounted(text, "the state")
+        return folder / mounted_path(text, "the state")
     except QueryError as error:
         msg = f"state must be a folder of a file system that driver and executors mount at the same path; {error}"
         raise DeploymentError(msg) from None
 
 
 def _plan(text: str, folder: Path) -> Path:
-    path = folder / mounted(text, "the plan")
+    path = folder / mounted_path(text, "the plan")
     if not path.is_file():
         raise DeploymentError(f"the plan {str(path)!r} is not there; headrace explain --format json makes one")
     return path
@@ -253,7 +253,7 @@ def _packages(values: list[Any], folder: Path) -> tuple[Path, ...]:
     for value in values:
         if not _is_text(value):
             raise DeploymentError(f"packages must be {KINDS['packages'][1]}; found {value!r} in it")
-        path = (folder / mounted(value, "a package")).resolve()
+        path = (folder / mounted_path(value, "a package")).resolve()
         _check_package(path)
         if (other := found.setdefault(path.stem, path)) != path:
             raise DeploymentError(f"packages hold {path.stem!r} twice: {str(other)!r} and {str(path)!r}")
@@ -281,8 +281,8 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             yield from _flat(value, f"{name}.")
             continue
         full = name if name.startswith("spark.") else f"spark.{name}"
-        if full in INSTEAD:
-            raise DeploymentError(f"{full} does not belong into [spark]; say it with {INSTEAD[full]}")
+        if full in DESCRIPTOR_KEYS:
+            raise DeploymentError(f"{full} does not belong into [spark]; say it with {DESCRIPTOR_KEYS[full]}")
         if not isinstance(value, (str, int, float)):  # a bool is an int
             raise DeploymentError(f"{full} must be text, a number, true or false; found {value!r}")
         yield full, str(value).lower() if isinstance(value, bool) else str(value)
@@ -291,7 +291,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 # --- the master ----------------------------------------------------------------------------------------------------
 
 
-def check_form(master: str) -> None:
+def check_master_form(master: str) -> None:
     """Refuse a master that Spark would not understand."""
     if master.startswith("spark://"):
         _places(master)
@@ -313,7 +313,7 @@ def _places(master: str) -> list[tuple[str, int]]:
 
 def check_master(master: str, timeout: float = 5.0) -> None:
     """Refuse a standalone master where nobody answers. One of several is enough; all are asked at once."""
-    check_form(master)
+    check_master_form(master)
     if not master.startswith("spark://"):
         return
     places = _places(master)
@@ -369,7 +369,7 @@ def zipped(package: Path, target: Path) -> Path:
 # --- words and numbers ---------------------------------------------------------------------------------------------
 
 
-def cores() -> int:
+def usable_cores() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 

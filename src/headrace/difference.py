@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from headrace.columnar import duck
 from headrace.columnar.types import has_float
-from headrace.columnar.values import Key, as_text, comparable, key_of
+from headrace.columnar.values import Key, comparable_values, rows_text, sort_key
 
 Numbers = npt.NDArray[np.int64]
 
 TOLERANCE = 1e-9  # relative, of doubles
-SHOWN = 5  # rows of each kind in the text of a difference
+SHOWN_ROWS = 5  # rows of each kind in the text of a difference
 
 
 def difference(expected: pa.Table, found: pa.Table) -> str | None:
@@ -35,7 +35,7 @@ def difference(expected: pa.Table, found: pa.Table) -> str | None:
     kinds = [[(field.name, field.type) for field in table.schema] for table in (expected, found)]
     if kinds[0] != kinds[1]:
         return f"the columns differ: expected {_columns(expected)}; found {_columns(found)}"
-    missing, extra = leftover(expected, found)
+    missing, extra = unmatched_rows(expected, found)
     if any(has_float(field.type) for field in expected.schema):
         missing, extra = _unmatched(missing, extra)
     if not missing.num_rows and not extra.num_rows:
@@ -52,19 +52,19 @@ def _columns(table: pa.Table) -> str:
 def _listed(what: str, rows: pa.Table) -> str:
     if not rows.num_rows:
         return ""
-    more = [f"  and {rows.num_rows - SHOWN} more"] if rows.num_rows > SHOWN else []
-    shown = [f"  {row}" for row in as_text(rows.slice(0, SHOWN))]
+    more = [f"  and {rows.num_rows - SHOWN_ROWS} more"] if rows.num_rows > SHOWN_ROWS else []
+    shown = [f"  {row}" for row in rows_text(rows.slice(0, SHOWN_ROWS))]
     return "\n".join([f"{what} {rows.num_rows}:", *shown, *more])
 
 
-def leftover(expected: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
+def unmatched_rows(expected: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
     """What remains of both when rows that are equal have cancelled each other."""
     names = [f"c{i}" for i in range(expected.num_columns)]
     listed = ", ".join(names)
     both = "SELECT *, 1 AS __n FROM __e UNION ALL SELECT *, -1 AS __n FROM __f"
     count = "CAST(sum(__n) AS BIGINT)"
     sql = f"SELECT {listed}, {count} AS __n FROM ({both}) GROUP BY {listed} HAVING {count} <> 0"
-    found_once = duck.run(sql, {"__e": expected.rename_columns(names), "__f": found.rename_columns(names)})
+    found_once = duck.run_select(sql, {"__e": expected.rename_columns(names), "__f": found.rename_columns(names)})
     counts = np.asarray(found_once["__n"].combine_chunks(), np.int64)
     rows = found_once.drop_columns(["__n"]).rename_columns(expected.column_names).cast(expected.schema)
     return _repeated(rows, counts), _repeated(rows, -counts)
@@ -93,7 +93,7 @@ def _unmatched(missing: pa.Table, extra: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def _by_exact_part(table: pa.Table) -> Sided:
     found: Sided = {}
-    columns = [comparable(column) for column in table.columns]
+    columns = [comparable_values(column) for column in table.columns]
     for row, values in enumerate(zip(*columns, strict=True)):
         key, floats = _parts(values)
         found.setdefault(key, []).append((floats, row))
@@ -112,7 +112,7 @@ def _parts(values: tuple[Any, ...]) -> tuple[Key, Floats]:
         floats.append(value)
         return None
 
-    return key_of(values, leaf), tuple(floats)
+    return sort_key(values, leaf), tuple(floats)
 
 
 def _matched(left: Sequence[Floats], right: Sequence[Floats]) -> list[tuple[int, int]]:

@@ -27,11 +27,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.columnar.types import RESERVED, TS, TS_TYPE, check_names, describe, plain_type
+from headrace.columnar.types import RESERVED, TS, TS_TYPE, check_names, describe_schema, plain_type
 from headrace.errors import QueryError, QueryTypeError
-from headrace.support.argument_errors import kind_of, named
+from headrace.support.argument_errors import argument_kind, describe_argument
 from headrace.support.durations import Duration, format_duration, parse_duration
-from headrace.support.secrets import Secret, holds_secret, masked
+from headrace.support.secrets import Secret, holds_secret, mask_secrets
 
 ONLY = ""  # the name of the output of a processor that has one
 DECLARED = ("schema", "outputs", "tables", "every", "version")
@@ -119,7 +119,7 @@ class StateTable:
         names = list(key) if isinstance(key, Iterable) and not isinstance(key, str) else [None]
         if not all(isinstance(name, str) for name in names):
             raise QueryTypeError(
-                f"the key of a StateTable must be a list of columns; found {named(key)}; such as key=['user']"
+                f"the key of a StateTable must be a list of columns; found {describe_argument(key)}; such as key=['user']"
             )
         object.__setattr__(self, "key", tuple(names))
         object.__setattr__(self, "columns", _columns(columns, "the columns of a StateTable"))
@@ -149,7 +149,7 @@ class StateTable:
         return tuple(name for name in self.columns.names if name not in self.key)
 
     def describe(self) -> dict[str, Any]:
-        return {"key": list(self.key), "columns": describe(self.columns), "due": self.due}
+        return {"key": list(self.key), "columns": describe_schema(self.columns), "due": self.due}
 
 
 @dataclass(frozen=True)
@@ -179,7 +179,7 @@ class Declaration:
         """What state belongs to; version, settings and `every` may change and go on with it."""
         return {
             "processor": self.path,
-            "outputs": [[name, describe(schema)] for name, schema in self.outputs],
+            "outputs": [[name, describe_schema(schema)] for name, schema in self.outputs],
             "tables": {name: table.describe() for name, table in self.tables},
         }
 
@@ -191,7 +191,9 @@ def declared(processor: Any) -> Declaration:
             f"apply takes an instance; found the class {processor.__name__}; write {processor.__name__}()"
         )
     if not isinstance(processor, Processor):
-        raise QueryTypeError(f"apply takes a headrace.Processor; found {named(processor)}; derive a class from it")
+        raise QueryTypeError(
+            f"apply takes a headrace.Processor; found {describe_argument(processor)}; derive a class from it"
+        )
     kind = type(processor)
     if kind.process is Processor.process:
         raise QueryError(
@@ -256,7 +258,7 @@ def _outputs(processor: Processor) -> tuple[tuple[str, pa.Schema], ...]:
         return ((ONLY, _output(processor.schema, name)),)
     given = processor.outputs
     if not isinstance(given, Mapping) or not given:
-        raise QueryTypeError(f"{name}.outputs must be {{name: schema}}; found {named(given)}")
+        raise QueryTypeError(f"{name}.outputs must be {{name: schema}}; found {describe_argument(given)}")
     for key in given:
         _check_name(key, f"an output of {name}")
     return tuple((key, _output(schema, f"{name}.outputs[{key!r}]")) for key, schema in given.items())
@@ -284,7 +286,7 @@ def _output(schema: pa.Schema, what: str) -> pa.Schema:
 
 def _columns(schema: Any, what: str) -> pa.Schema:
     if not isinstance(schema, pa.Schema):
-        raise QueryTypeError(f"{what} must be a pyarrow schema, pa.schema([...]); found {named(schema)}")
+        raise QueryTypeError(f"{what} must be a pyarrow schema, pa.schema([...]); found {describe_argument(schema)}")
     try:
         check_names(schema.names)
         return pa.schema([pa.field(f.name, plain_type(f.type, f.name)) for f in schema])
@@ -296,25 +298,27 @@ def _tables(processor: Processor) -> tuple[tuple[str, StateTable], ...]:
     name = type(processor).__name__
     if not isinstance(processor.tables, Mapping):
         raise QueryTypeError(
-            f"{name}.tables must be {{name: headrace.StateTable(...)}}; found {named(processor.tables)}"
+            f"{name}.tables must be {{name: headrace.StateTable(...)}}; found {describe_argument(processor.tables)}"
         )
     for key, table in processor.tables.items():
         _check_name(key, f"a table of {name}")
         if not isinstance(table, StateTable):
-            raise QueryTypeError(f"{name}.tables[{key!r}] must be a headrace.StateTable; found {named(table)}")
+            raise QueryTypeError(
+                f"{name}.tables[{key!r}] must be a headrace.StateTable; found {describe_argument(table)}"
+            )
     return tuple(processor.tables.items())
 
 
 def _settings(processor: Processor) -> str:
     name = type(processor).__name__
     given = {key: value for key, value in vars(processor).items() if key not in DECLARED}
-    return json.dumps(masked({key: _setting(name, key, value) for key, value in given.items()}), sort_keys=True)
+    return json.dumps(mask_secrets({key: _setting(name, key, value) for key, value in given.items()}), sort_keys=True)
 
 
 def _setting(name: str, key: str, value: Any) -> Any:
     """A setting as JSON has it, without secrets: they need not be of a kind that JSON has."""
     try:
-        return json.loads(json.dumps(masked(value, key), sort_keys=True, default=_plain))
+        return json.loads(json.dumps(mask_secrets(value, key), sort_keys=True, default=_plain))
     except (TypeError, ValueError, RecursionError) as error:
         msg = (
             f"the attributes of {name} are its settings and must be plain values (numbers, text, lists, durations, paths);"
@@ -341,7 +345,7 @@ def _plain(value: Any) -> Any:
 
 def _kind(value: Any) -> str:
     """Describe a value. A value of an unknown kind is described by its type alone, because its text may show a secret."""
-    return named(value) if kind_of(value) else f"a value of type {type(value).__name__}"
+    return describe_argument(value) if argument_kind(value) else f"a value of type {type(value).__name__}"
 
 
 # --- which substream --------------------------------------------------------------------------------------------------
@@ -362,7 +366,7 @@ class Function:
 
 def check_version(version: Any, what: str = "version") -> None:
     if type(version) is not int or version < 0:
-        raise QueryTypeError(f"{what} must be a whole number; found {named(version)}")
+        raise QueryTypeError(f"{what} must be a whole number; found {describe_argument(version)}")
 
 
 def function(call: Callable[[pa.Table], Any], version: Any) -> Function:

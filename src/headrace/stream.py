@@ -11,7 +11,7 @@ from headrace import expressions
 from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
 from headrace.processor import ONLY, Function, Processor, check_version, declared, function
 from headrace.query import nodes
-from headrace.support.argument_errors import instead_of_dataframe, kind_of, named
+from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
 from headrace.support.durations import Duration, parse_duration
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.terminal_text import printable
@@ -49,7 +49,7 @@ class Stream:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
-        return f"Stream({', '.join(self.columns)})\n{nodes.show(self._node)[0]}"
+        return f"Stream({', '.join(self.columns)})\n{nodes.outline(self._node)[0]}"
 
     def map(self, *keep: str, **new: str) -> Stream:
         """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
@@ -59,18 +59,18 @@ class Stream:
         if len(set(names)) != len(names):
             raise QueryError(f"map names a column twice; found {', '.join(names)}")
         kept = [(name, self._column(name)) for name in keep if name != "ts"]
-        made = [(name, expressions.scalar(text, self.schema, name)) for name, text in new.items()]
+        made = [(name, expressions.parse_scalar(text, self.schema, name)) for name, text in new.items()]
         return Stream(nodes.Map(self._node, tuple(kept + made)))
 
     def filter(self, predicate: str) -> Stream:
         """Only the tuples for which the predicate is true."""
-        return Stream(nodes.Filter(self._node, expressions.condition(predicate, self.schema, "filter")))
+        return Stream(nodes.Filter(self._node, expressions.parse_condition(predicate, self.schema, "filter")))
 
     def case(self, *predicates: str) -> tuple[Stream, ...]:
         """One stream per predicate, for the tuples whose first true predicate it is, and one for the rest."""
         if not predicates:
             raise QueryError("case needs at least one predicate; found none; such as s.case('amount > 1000')")
-        checked = tuple(expressions.condition(p, self.schema, f"case {i + 1}") for i, p in enumerate(predicates))
+        checked = tuple(expressions.parse_condition(p, self.schema, f"case {i + 1}") for i, p in enumerate(predicates))
         return tuple(Stream(nodes.Case(self._node, checked, i)) for i in range(len(checked) + 1))
 
     def union(self, *others: Stream) -> Stream:
@@ -96,8 +96,8 @@ class Stream:
         if isinstance(other, Table):
             return self._join_table(other, on, how, within=within, last=last)
         right = _node(other, "join")
-        if how not in nodes.KEPT:
-            raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT))}; found {how!r}")
+        if how not in nodes.KEPT_SIDES:
+            raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT_SIDES))}; found {how!r}")
         if (within is None) == (last is None):
             msg = "join needs exactly one window: within='60 seconds' (time) or last=1000 (count)"
             raise QueryError(msg)
@@ -144,7 +144,7 @@ class Stream:
             raise QueryError(f"a session ends by itself, so it has no every; found every={every!r}; leave it out")
         grouped = self._grouping(by)
         checked = tuple(
-            (name, expressions.aggregate(text, self.schema, grouped, name, number))
+            (name, expressions.parse_aggregate(text, self.schema, grouped, name, number))
             for number, (name, text) in enumerate(functions.items())
         )
         if session is not None:
@@ -200,7 +200,9 @@ class Stream:
         version: of the functions; raise it when they mean something else
         """
         if isinstance(substreams, bool) or not isinstance(substreams, int) or not 1 <= substreams <= MOST_GROUPS:
-            raise QueryError(f"split takes a number of substreams, 1 .. {MOST_GROUPS}; found {named(substreams)}")
+            raise QueryError(
+                f"split takes a number of substreams, 1 .. {MOST_GROUPS}; found {describe_argument(substreams)}"
+            )
         if (by is None) == (route is None):
             raise QueryError(
                 "split needs exactly one of by=['user'] (hash of columns) and route='xway' (your own rule)"
@@ -217,7 +219,7 @@ class Stream:
     def _route(self, given: Route, version: int) -> expressions.Expression | Function:
         if callable(given):
             return function(given, version)
-        found = expressions.scalar(given, self.schema, "route")
+        found = expressions.parse_scalar(given, self.schema, "route")
         if not pa.types.is_integer(found.type):
             raise QueryTypeError(
                 f"route must be a whole number, the substream; {given!r} is {found.type}; cast it, such as CAST(... AS INT)"
@@ -225,7 +227,11 @@ class Stream:
         return found
 
     def _broadcast(self, given: Route, version: int) -> expressions.Expression | Function:
-        return function(given, version) if callable(given) else expressions.condition(given, self.schema, "broadcast")
+        return (
+            function(given, version)
+            if callable(given)
+            else expressions.parse_condition(given, self.schema, "broadcast")
+        )
 
     def plan(
         self,
@@ -252,7 +258,7 @@ class Stream:
         """The query and its plan with what each way of routing costs, as text."""
         from headrace.showing.explain import explain
 
-        return explain(nodes.show(self._node), self.plan(slots, strategy, figures, costs))
+        return explain(nodes.outline(self._node), self.plan(slots, strategy, figures, costs))
 
     def collect(
         self,
@@ -278,19 +284,21 @@ class Stream:
 
     def _column(self, name: str) -> expressions.Expression:
         quoted = '"' + name.replace('"', '""') + '"'
-        found = expressions.scalar(quoted, self.schema, name)
+        found = expressions.parse_scalar(quoted, self.schema, name)
         return expressions.Expression(name, found.sql, self.schema.field(name).type, found.columns)
 
     def _demand_column(self, name: str, what: str) -> None:
         if not isinstance(name, str):
-            raise QueryTypeError(f"{what} takes column names as text; found {named(name)}{_as_names(name, what)}")
+            raise QueryTypeError(
+                f"{what} takes column names as text; found {describe_argument(name)}{_as_names(name, what)}"
+            )
         if name not in self.columns:
             raise QueryError(f"{what} names an unknown column {name!r}; there are {', '.join(self.columns)}")
 
     def _grouping(self, by: list[str] | tuple[str, ...]) -> tuple[str, ...]:
         if not isinstance(by, list | tuple):
             example = f"; write by=[{by!r}]" if isinstance(by, str) else "; such as by=['caller'], or by=[]"
-            raise QueryTypeError(f"by must be a list of columns; found {named(by)}{example}")
+            raise QueryTypeError(f"by must be a list of columns; found {describe_argument(by)}{example}")
         for name in by:
             self._demand_column(name, "by")
             if name == "ts":
@@ -303,7 +311,7 @@ class Stream:
 class Table:
     """Rows without time, to join streams with: every tuple meets all of them. Immutable."""
 
-    def __init__(self, table: nodes.Table) -> None:
+    def __init__(self, table: nodes.TableDefinition) -> None:
         self._table = table
 
     @property
@@ -341,7 +349,7 @@ class Substreams:
         return list(self.schema.names)
 
     def __repr__(self) -> str:
-        outline = nodes.show_body(nodes.Each(self._node, self._rule, self._body))
+        outline = nodes.outline_body(nodes.Each(self._node, self._rule, self._body))
         return f"Substreams({', '.join(self.columns)})\n{outline}"
 
     def __getattr__(self, name: str) -> Any:
@@ -365,15 +373,15 @@ class Substreams:
         """A query of operators on every substream alone; its result has the column `substream`."""
         if not callable(query):
             raise QueryTypeError(
-                f"each takes a function of one stream; found {named(query)}; such as lambda t: t.distinct(...)"
+                f"each takes a function of one stream; found {describe_argument(query)}; such as lambda t: t.distinct(...)"
             )
         found = query(Stream(self._body.root))
         if not isinstance(found, Stream):
             raise QueryTypeError(
-                f"the function that each was given must return one stream; found {named(found)}; such as lambda t: t.filter(...)"
+                f"the function that each was given must return one stream; found {describe_argument(found)}; such as lambda t: t.filter(...)"
             )
         root = found._node
-        for node in nodes.walk(root):
+        for node in nodes.walk_nodes(root):
             if isinstance(node, nodes.Splitting):
                 raise QueryError(
                     f"each cannot have a split inside; found: {node.words}; split the stream that each gives"
@@ -394,7 +402,7 @@ class Substreams:
         """A processor on every substream: a stream of what it puts out, or a dict of streams if it has `outputs`."""
         found = declared(processor)
         node = nodes.Apply(self._node, self._rule, self._body, processor, found)
-        streams = {name: Stream(nodes.Output(node, number)) for number, (name, _) in enumerate(found.outputs)}
+        streams = {name: Stream(nodes.ProcessorOutput(node, number)) for number, (name, _) in enumerate(found.outputs)}
         return streams if found.several else streams[ONLY]
 
     def _then(self, stream: Stream) -> Substreams:
@@ -404,13 +412,13 @@ class Substreams:
 def node_of(stream: Stream) -> nodes.Node:
     """The record behind a handle."""
     if not isinstance(stream, Stream):
-        raise QueryTypeError(f"a query is a stream; found {named(stream)}; {_instead(stream)}")
+        raise QueryTypeError(f"a query is a stream; found {describe_argument(stream)}; {_instead(stream)}")
     return stream._node
 
 
 def _node(stream: Stream, what: str) -> nodes.Node:
     if not isinstance(stream, Stream):
-        raise QueryTypeError(f"{what} takes streams; found {named(stream)}; {_instead(stream)}")
+        raise QueryTypeError(f"{what} takes streams; found {describe_argument(stream)}; {_instead(stream)}")
     return stream._node
 
 
@@ -418,7 +426,7 @@ def _instead(given: Any) -> str:
     """How to get a stream from what was given."""
     if isinstance(given, Table):
         return "a table is joined: s.join(table, on=...)"
-    if kind_of(given) == "pyspark DataFrame":
+    if argument_kind(given) == "pyspark DataFrame":
         return "wrap it: headrace.stream(df, time=...)"
     return instead_of_dataframe(given)
 
@@ -427,7 +435,7 @@ def _as_names(given: Any, what: str) -> str:
     """How what was given instead of names is said."""
     if what == "map" and isinstance(given, dict):
         return "; new columns are keywords with SQL text: s.map('kept', new='a + 1')"
-    if kind_of(given) == "pyspark Column":
+    if argument_kind(given) == "pyspark Column":
         return "; write the column's name, or a new column as a keyword with SQL text: s.map(new='a + 1')"
     return "; such as 'caller'"
 

@@ -26,8 +26,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import HeadraceError
-from headrace.sinks.kafka_messages import form_of
-from headrace.support.extras import library
+from headrace.sinks.kafka_messages import message_format
+from headrace.support.extras import import_extra
 from headrace_bench import answers, compare, feed, workload
 from headrace_bench.feed import Floats, Latency
 from headrace_bench.options import Options
@@ -144,7 +144,7 @@ class _Bench:
 
     def __init__(self, broker: brokers.Broker, server: postgres.Server, options: Options) -> None:
         self.broker, self.server, self.options = broker, server, options
-        self._kafka = library("confluent_kafka", "kafka", "headrace bench connect")
+        self._kafka = import_extra("confluent_kafka", "kafka", "headrace bench connect")
         self._names = (f"bench_{each}" for each in itertools.count())
 
     # --- rates ---------------------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ class _Bench:
         pq.write_table(_read_json(folder / "_lines", kind), folder / "all.parquet")
 
     def _from_table(self, table: str, folder: Path) -> None:
-        dbapi = library("adbc_driver_postgresql.dbapi", "postgres", "headrace bench connect")
+        dbapi = import_extra("adbc_driver_postgresql.dbapi", "postgres", "headrace bench connect")
         folder.mkdir()
         with dbapi.connect(self.server.url) as connection, connection.cursor() as cursor:
             cursor.execute(
@@ -345,7 +345,7 @@ def _all_values(way: Way, side: str) -> list[list[bytes]]:
 
 def _values(table: pa.Table, way: Way) -> Iterator[bytes]:
     if way.format == "json":
-        for some in form_of("json", None).messages(table, LARGEST):
+        for some in message_format("json", None).messages(table, LARGEST):
             yield from some.values
         return
     for start in range(0, table.num_rows, way.rows):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.errors import EngineError
-from headrace.support.extras import library
+from headrace.support.extras import import_extra
 
 JARS = "HEADRACE_KAFKA_JARS"
 ARCHIVE = "broker.jsa"  # beside the folder of jars: classes as they lie in memory, which halves a start
@@ -107,7 +107,7 @@ class Broker:
     def admin(self) -> Any:
         """A client for topics and offsets; it lives as long as the broker."""
         if self._admin is None:
-            admin = library("confluent_kafka.admin", "kafka", "a broker's client")
+            admin = import_extra("confluent_kafka.admin", "kafka", "a broker's client")
             self._admin = admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
 
@@ -137,14 +137,14 @@ class Broker:
 
     def create(self, topic: str, partitions: int = 1, **settings: str) -> str:
         """A topic; settings as `retention_ms="1000"`. Its name."""
-        new = library("confluent_kafka.admin", "kafka", "a broker's client").NewTopic
+        new = import_extra("confluent_kafka.admin", "kafka", "a broker's client").NewTopic
         config = {name.replace("_", "."): value for name, value in settings.items()}
         self._done(self.admin.create_topics([new(topic, partitions, 1, config=config)]))
         return topic
 
     def widen(self, topic: str, partitions: int) -> None:
         """More partitions: so many in all."""
-        new = library("confluent_kafka.admin", "kafka", "a broker's client").NewPartitions
+        new = import_extra("confluent_kafka.admin", "kafka", "a broker's client").NewPartitions
         self._done(self.admin.create_partitions([new(topic, partitions)]))
 
     def delete(self, topic: str) -> None:
@@ -152,7 +152,7 @@ class Broker:
 
     def cut(self, topic: str, partition: int, offset: int) -> None:
         """Remove what lies before an offset, as retention does."""
-        place = library("confluent_kafka", "kafka", "a broker's client").TopicPartition
+        place = import_extra("confluent_kafka", "kafka", "a broker's client").TopicPartition
         self._done(self.admin.delete_records([place(topic, partition, offset)]))
 
     @staticmethod
@@ -270,7 +270,7 @@ def jars(*folders: Path) -> Path | None:
 
 def needed(who: str) -> Path:
     """The same for those who cannot go on without: `who` starts a broker."""
-    library("confluent_kafka", "kafka", who)
+    import_extra("confluent_kafka", "kafka", who)
     found = jars(Path("build/kafka/libs"), Path(__file__).parents[3] / "build" / "kafka" / "libs")
     if found is None:
         raise EngineError(

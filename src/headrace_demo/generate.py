@@ -13,8 +13,8 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.errors import WorkloadError
-from headrace.showing.progress_bar import showing
-from headrace.showing.signals import stoppable
+from headrace.showing.progress_bar import show_progress
+from headrace.showing.signals import stop_on_first_signal
 from headrace.showing.terminal import say
 from headrace.support.durations import MICROSECONDS, parse_duration
 from headrace_demo import broker as brokers
@@ -125,7 +125,7 @@ class Topic:
         try:
             self._send(broker.servers, workload, seconds, per_second, live)
             say(_console(), f"the broker at {broker.servers} runs until Ctrl-C, and ends with all its data")
-            with stoppable() as stop:
+            with stop_on_first_signal() as stop:
                 while not stop.asked:
                     time.sleep(0.1)
         finally:
@@ -153,7 +153,7 @@ def _console() -> Console:
 def _shown(write: Callable[..., Written], seconds: int, summary: Callable[[Written], str], where: str) -> Written:
     """Write, showing how far it has come; to be stopped before the end is no error."""
     console, last = _console(), Written()
-    with showing(console, seconds) as show:
+    with show_progress(console, seconds) as show:
 
         def tell(written: Written) -> None:
             nonlocal last

@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import EngineError, WorkloadError
-from headrace.sinks.kafka_messages import form_of
-from headrace.support.extras import library
+from headrace.sinks.kafka_messages import message_format
+from headrace.support.extras import import_extra
 
 LARGEST = 900_000  # bytes of a message
 ANSWER = 10.0  # seconds in which a broker that is there has answered
@@ -31,9 +31,9 @@ class Sender:
         who: str = "a sender",
     ) -> None:
         self.servers, self.topic = servers, topic
-        self._form = form_of(format, key)
-        self._kafka = library("confluent_kafka", "kafka", who)
-        self._admin = library("confluent_kafka.admin", "kafka", who)
+        self._form = message_format(format, key)
+        self._kafka = import_extra("confluent_kafka", "kafka", who)
+        self._admin = import_extra("confluent_kafka.admin", "kafka", who)
         self._settings = {"bootstrap.servers": servers, "log_level": 0, **(settings or {})}
         self._producer = self._kafka.Producer(
             {**self._settings, "enable.idempotence": True, "linger.ms": 5, "partitioner": "murmur2_random"}

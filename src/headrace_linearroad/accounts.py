@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_cache import compile_cached, compile_inner
 from headrace.processor import State, Table
 from headrace_linearroad.driving import CHARGED, LEAVES
 from headrace_linearroad.forms import OUTPUTS
@@ -159,13 +159,13 @@ class _Held:
 # --- compiled --------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def first_in(vids, low, high, vid):
     """The first place of a car among places that are by car, or where it would be."""
     return low + place_in(vids, low, high - low, vid)
 
 
-@compiled
+@compile_cached
 def holders(asked, data, starts, counts, needed):
     """Pages that have cars who ask."""
     for place in range(len(asked)):
@@ -174,12 +174,12 @@ def holders(asked, data, starts, counts, needed):
                 needed[page] = True
 
 
-@inner
+@compile_inner
 def balance_of(car):
     return (np.int64(car[HIGH]) << 32) | (np.int64(car[LOW]) & LOWER)
 
 
-@inner
+@compile_inner
 def settle_one(car, time, what, n):
     """An event into an account."""
     due = np.int64(car[PENDING]) if what & CHARGED else np.int64(0)
@@ -197,7 +197,7 @@ def settle_one(car, time, what, n):
         car[ENTERED] = np.int32(time + 1)
 
 
-@inner
+@compile_inner
 def answer(questions, place, car, left):
     """What an account adds to an answer."""
     questions.balance[place] += balance_of(car)
@@ -208,7 +208,7 @@ def answer(questions, place, car, left):
         questions.left[place] = True
 
 
-@compiled
+@compile_cached
 def settle(events, bounds, questions, pages, car, new_vids, new_rest):
     """Events into accounts, and answers out of them: page by page, of each car in sequence."""
     events, questions, pages = Events(*events), Questions(*questions), Pages(*pages)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headrace.cli.common import Json, SlotCount, Slots, Traceback, a_path, flag, path_option, reporting
+from headrace.cli.common import Json, SlotCount, Slots, Traceback, flag, mounted_path_option, path_option, report_errors
 from headrace.showing import terminal
 from headrace.showing.signals import STOPPED
 from headrace_linearroad.profiles import Profile
@@ -23,7 +23,7 @@ System = StrEnum("System", ["headrace", "spark"])
 
 
 def _paths(paths: list[Path] | None) -> list[Path]:
-    return [path for path in map(a_path, paths or []) if path is not None]
+    return [path for path in map(mounted_path_option, paths or []) if path is not None]
 
 
 Input = Annotated[Path, path_option("PATH", "Text, plain or gzip, or a folder of files of one second.", "--input")]
@@ -111,7 +111,7 @@ def generate(
     from them), and a part of the three hours is what it is in the whole: cars are under way when it begins. truth.json says
     which accidents are in it and which rare cases were planted where; _complete.json is written last.
     """
-    with reporting(traceback):
+    with report_errors(traceback):
         from headrace_linearroad.generating import command
         from headrace_linearroad.generating.settings import Settings
         from headrace_linearroad.generating.writing import Job
@@ -154,7 +154,7 @@ def run(
     """
     from headrace_linearroad import showing_runs
 
-    with reporting(traceback), terminal.for_programs(json) as output:
+    with report_errors(traceback), terminal.for_programs(json) as output:
         from headrace_linearroad.places import beside
         from headrace_linearroad.running import Given
 
@@ -181,13 +181,13 @@ def validate(
 
     from headrace_linearroad.validating import PROFILES, judge, showing
 
-    with reporting(traceback), terminal.for_programs(json) as output:
+    with report_errors(traceback), terminal.for_programs(json) as output:
         waiting = terminal.on_stderr().status("reading")
         try:
             with waiting:
                 verdict = judge(path, out, history or [], PROFILES[profile], tell=waiting.update)
         except KeyboardInterrupt:  # whoever goes on if all is right must not
-            terminal.note("stopped; nothing is known of the rows")
+            terminal.say_on_stderr("stopped; nothing is known of the rows")
             raise typer.Exit(STOPPED) from None
         if json:
             print(js.dumps({"profile": profile} | verdict.to_json(), indent=2), file=output)
@@ -258,9 +258,9 @@ def rate(
     """
     from rich.console import Console
 
-    from headrace.deployment import cores
+    from headrace.deployment import usable_cores
 
-    with reporting(traceback):
+    with report_errors(traceback):
         _bench_is_there()
         from headrace_linearroad.rating.show import Options, show
         from headrace_linearroad.rating.trial import Plan, Trial
@@ -276,7 +276,7 @@ def rate(
             speed,
             density,
             seed,
-            slots or cores(),
+            slots or usable_cores(),
             profile.value,
             epoch,
         )
@@ -286,7 +286,7 @@ def rate(
 
 @app.command()
 def judge(
-    out: Annotated[Path, typer.Argument(callback=a_path, metavar="DIR", help="The --out of the rating.")],
+    out: Annotated[Path, typer.Argument(callback=mounted_path_option, metavar="DIR", help="The --out of the rating.")],
     traceback: Traceback = False,
 ) -> None:
     """Go on with a rating that was interrupted while its rows were judged: groups of expressways that were, are not again.
@@ -295,7 +295,7 @@ def judge(
     """
     from rich.console import Console
 
-    with reporting(traceback):
+    with report_errors(traceback):
         _bench_is_there()
         from headrace_linearroad.rating.show import judge as go_on
 
@@ -310,7 +310,7 @@ def report(
     traceback: Traceback = False,
 ) -> None:
     """Ratings as one page: response times against L, where processor and memory go, published figures beside them."""
-    with reporting(traceback):
+    with report_errors(traceback):
         _bench_is_there()
         from headrace_linearroad.rating.report import write
 
@@ -349,13 +349,13 @@ def demo(
     """
     from rich.console import Console
 
-    from headrace.cli.follow import on_spark
+    from headrace.cli.follow import spark_session
 
-    with reporting(traceback):
+    with report_errors(traceback):
         from headrace_linearroad.demo.show import Options, show
 
         options = Options(seconds, speed, density, seed, slots, keep)
-        with on_spark(slots) as spark:
+        with spark_session(slots) as spark:
             good = show(spark, options, Console(highlight=False))
         if not good:
             raise typer.Exit(1)

@@ -26,7 +26,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_cache import compile_cached, compile_inner
 from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, has, place_after, place_in, put_in, take_out
 
 PERIOD = PAGES  # seconds from report to report
@@ -111,7 +111,7 @@ class Scratch(NamedTuple):
 # --- pages -----------------------------------------------------------------------------------------------------------
 
 
-@compiled
+@compile_cached
 def strangers(time, road, vid, vids, starts, counts, needed):
     """Pages that have a car of which a report comes at another second of the half minute."""
     before, found = -1, 0
@@ -127,7 +127,7 @@ def strangers(time, road, vid, vids, starts, counts, needed):
                 needed[page] = True
 
 
-@inner
+@compile_inner
 def found_elsewhere(pages, road, own, vid, car):
     """Whether another page of the road had the car; its words are in `car` then."""
     for page in range(road * PAGES, (road + 1) * PAGES):
@@ -140,7 +140,7 @@ def found_elsewhere(pages, road, own, vid, car):
     return False
 
 
-@inner
+@compile_inner
 def is_forgotten(car, now, official):
     """Whether nothing can follow from a record any more."""
     last = car[TIME]
@@ -149,7 +149,7 @@ def is_forgotten(car, now, official):
     return official and has_left(car) and now // MINUTE > last // MINUTE
 
 
-@inner
+@compile_inner
 def has_left(car):
     return (car[PLACE] >> LEFT_SHIFT) & 1 == 1
 
@@ -157,7 +157,7 @@ def has_left(car):
 # --- stops -----------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def stop_place(roads, road, spot, vid):
     """Where a stop is among those of its road, or would be."""
     low, high = 0, roads.stop_counts[road]
@@ -172,7 +172,7 @@ def stop_place(roads, road, spot, vid):
     return start + low
 
 
-@inner
+@compile_inner
 def stands(roads, road, spot, vid, now):
     end = roads.stop_starts[road] + roads.stop_counts[road]
     place = stop_place(roads, road, spot, vid)
@@ -184,7 +184,7 @@ def stands(roads, road, spot, vid, now):
     roads.stops[place, 0], roads.stops[place, 1], roads.stops[place, 2] = spot, vid, now
 
 
-@inner
+@compile_inner
 def moves(roads, road, vid):
     """A car stands no longer, if it did: it may have been forgotten meanwhile, so all are looked at."""
     start, count = roads.stop_starts[road], roads.stop_counts[road]
@@ -197,7 +197,7 @@ def moves(roads, road, vid):
     roads.stop_counts[road] = kept - start
 
 
-@inner
+@compile_inner
 def has_company(roads, road, place):
     """Whether another car stands at the same place."""
     start = roads.stop_starts[road]
@@ -208,12 +208,12 @@ def has_company(roads, road, place):
     )
 
 
-@inner
+@compile_inner
 def segment_of(spot):
     return spot >> RUN_SHIFT
 
 
-@inner
+@compile_inner
 def mark(roads, road, now):
     """After a second: where a car said that it stands, and another stands too."""
     start = roads.stop_starts[road]
@@ -225,14 +225,14 @@ def mark(roads, road, now):
 # --- minutes ---------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def divisor(a, b):
     while b:
         a, b = b, a % b
     return a
 
 
-@inner
+@compile_inner
 def mean_of_means(minutes, road, minute, segment):
     """The exact mean over cars and then over minutes, truncated; -1: nobody was there; -2: numbers get too large."""
     whole, above, below, many = 0, 0, 1, 0
@@ -253,7 +253,7 @@ def mean_of_means(minutes, road, minute, segment):
     return whole // (PARTS * many) if many else -1
 
 
-@inner
+@compile_inner
 def mean_of_reports(minutes, road, minute, segment):
     """Rounded, half up; 0: there were none."""
     speeds, many = 0, 0
@@ -264,7 +264,7 @@ def mean_of_reports(minutes, road, minute, segment):
     return (2 * speeds + many) // (2 * many) if many else 0
 
 
-@inner
+@compile_inner
 def begin_minute(roads, road, minute, official):
     """What holds in a minute, from those before it; and a place to count in it."""
     heads, minutes = roads.heads, roads.minutes
@@ -298,7 +298,7 @@ def begin_minute(roads, road, minute, official):
     return DONE
 
 
-@inner
+@compile_inner
 def count_speed(roads, road, now, seg, spd, car, known, official):
     """A report in the figures of its segment and minute: a car counts once, with its mean. Writes HERE and THERE."""
     minute = now // MINUTE
@@ -332,7 +332,7 @@ def count_speed(roads, road, now, seg, spd, car, known, official):
 # --- a report --------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def nearest_accident(heads, road, seg, eastbound):
     """The segment of the nearest one ahead, -1: there is none."""
     for ahead in range(REACH):
@@ -342,7 +342,7 @@ def nearest_accident(heads, road, seg, eastbound):
     return -1
 
 
-@inner
+@compile_inner
 def notify(roads, road, report, seg, eastbound, found):
     """What a driver is told who comes into a segment."""
     accident = nearest_accident(roads.heads, road, seg, eastbound)
@@ -357,14 +357,14 @@ def notify(roads, road, report, seg, eastbound, found):
         found.counts[1] += 1
 
 
-@inner
+@compile_inner
 def tell(found, report, event, began):
     place = found.counts[2]
     found.event_of[place], found.event[place], found.page[place] = report, event, began
     found.counts[2] = place + 1
 
 
-@inner
+@compile_inner
 def drive_on(reports, report, roads, eastbound, car, known, found, official):
     """One report; `car` has the record of the car if it is known, and then the new one. (how it went, known)."""
     road, now, vid = reports.road[report], reports.time[report], reports.vid[report]
@@ -410,7 +410,7 @@ def drive_on(reports, report, roads, eastbound, car, known, found, official):
 # --- seconds ---------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def drive_second(reports, first, last, roads, eastbound, pages, found, scratch, official):
     """The reports from `first` to `last`, all of one second and road. (how it went, where)."""
     road, now = reports.road[first], reports.time[first]
@@ -461,7 +461,7 @@ def drive_second(reports, first, last, roads, eastbound, pages, found, scratch, 
     return DONE, last
 
 
-@compiled
+@compile_cached
 def drive(reports, eastbound, pages, roads, found, scratch, official):
     """All reports of a chunk. (how it went, the report where it did not)."""
     reports, pages, roads = Reports(*reports), Pages(*pages), Roads(*roads)

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 import headrace as hr
-from headrace.columnar.numba_cache import compiled
+from headrace.columnar.numba_cache import compile_cached
 from headrace.processor import State
 from headrace_linearroad.forms import OUTPUTS, TOLL_HISTORY
 from headrace_linearroad.lookups import NO_HISTORY, NO_ROW, NOT_A_DAY, UNANSWERED, count_unanswered, mapped
@@ -43,7 +43,7 @@ class Expenditures(hr.Processor):
         return pa.Table.from_arrays(columns, schema=self.schema)
 
 
-@compiled
+@compile_cached
 def look_up(vid, day, xway, vids, days, xways, tolls, paid, reasons):
     """The history is by car, day and expressway."""
     for place in range(len(vid)):

@@ -22,7 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_cache import compile_cached, compile_inner
 from headrace.processor import State
 from headrace_linearroad import driving
 from headrace_linearroad.driving import DONE, ENTRANCE, EXIT, GAP, LANE_SHIFT, MINUTE, OFTEN, PARTS, PERIOD, STOPPED
@@ -142,7 +142,7 @@ def _cut(words: Ints, starts: Longs, lengths: Longs) -> pa.Array:
 # --- compiled --------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def visited(car, words, road, seg):
     """Where the segment is among those that the car was in during this minute, or behind them all."""
     place = HEAD
@@ -151,7 +151,7 @@ def visited(car, words, road, seg):
     return place
 
 
-@inner
+@compile_inner
 def counted(car, words, road, seg, spd, official):
     """A report in the figures of its segment and minute. (how it went, words of the car, cars, speeds)."""
     place = visited(car, words, road, seg)
@@ -167,7 +167,7 @@ def counted(car, words, road, seg, spd, official):
     return DONE, words, 0 if many else 1, mean if official else np.int64(spd)
 
 
-@inner
+@compile_inner
 def put(facts, many, report, road, turn, what, seg, spot, cars, speeds, page):
     facts.of[many], facts.road[many], facts.turn[many], facts.what[many] = report, road, turn, what
     facts.seg[many], facts.spot[many] = seg, spot
@@ -175,7 +175,7 @@ def put(facts, many, report, road, turn, what, seg, spot, cars, speeds, page):
     return many + 1
 
 
-@inner
+@compile_inner
 def step(reports, report, car, words, facts, many, official):
     """One report; words 0: nothing counted of the car so far. (how it went, words, facts)."""
     now, lane, seg = reports.time[report], np.int64(reports.lane[report]), np.int64(reports.seg[report])
@@ -210,7 +210,7 @@ def step(reports, report, car, words, facts, many, official):
     return went, words, many
 
 
-@compiled
+@compile_cached
 def follow(reports, bounds, old, old_starts, old_lengths, new, starts, lengths, facts, official):
     """All reports of a chunk, car by car. (facts, how it went, the report where it did not)."""
     reports, facts = Reports(*reports), Facts(*facts)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.columnar.numba_cache import compiled
+from headrace.columnar.numba_cache import compile_cached
 from headrace.processor import State
 from headrace_linearroad import driving
 from headrace_linearroad.driving import DONE, MINUTE, RUN_SHIFT, SLOTS, TURN_SHIFT
@@ -75,7 +75,7 @@ class Lanes(hr.Processor):
         return told(columns, micros, found)
 
 
-@compiled
+@compile_cached
 def follow(facts, eastbound, roads, found, official):
     """All facts of a chunk. (how it went, the fact where it did not)."""
     facts, roads, found = Facts(*facts), driving.Roads(*roads), driving.Found(*found)

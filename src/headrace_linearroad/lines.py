@@ -18,7 +18,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from headrace.columnar.numba_cache import compiled
+from headrace.columnar.numba_cache import compile_cached
 from headrace.errors import SourceError
 from headrace.support.terminal_text import printable
 
@@ -129,7 +129,7 @@ def unreadable(path: Path, error: Exception) -> SourceError:
     return SourceError(f"{str(path)!r} cannot be read: {why}; correct it and start again")
 
 
-@compiled
+@compile_cached
 def parse(text, values, wrong, starts):
     """Lines that all have an end."""
     fields = len(values)

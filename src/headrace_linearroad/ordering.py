@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.columnar.sorting import order
+from headrace.columnar.sorting import sort_order
 
 Rows = npt.NDArray[Any]  # of columns side by side
 Numbers = npt.NDArray[np.int64]
@@ -104,7 +104,7 @@ class Ordering:
     def _in_order(self, rows: Rows) -> tuple[Rows, Numbers]:
         numbers = self._numbers(rows)
         if (numbers[1:] < numbers[:-1]).any():
-            by = order([pa.array(numbers)])
+            by = sort_order([pa.array(numbers)])
             rows, numbers = rows[by], numbers[by]
         if self._one and (numbers[1:] == numbers[:-1]).any():
             rows = self._one(rows, numbers)

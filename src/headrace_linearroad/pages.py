@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_cache import compile_cached, compile_inner
 from headrace.columnar.numba_loops import copy_piece
 from headrace.processor import Table
 
@@ -68,7 +68,7 @@ def binary(words: Ints, lengths: Longs) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(words)])
 
 
-@compiled
+@compile_cached
 def gather(data, starts, lengths, target, places):
     """Words from some places to others."""
     for piece in range(len(starts)):
@@ -79,7 +79,7 @@ def gather(data, starts, lengths, target, places):
 # --- cars in pages ---------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def place_in(vids, start, count, vid):
     """Where a car is in a page, or would be."""
     low, high = 0, count
@@ -92,7 +92,7 @@ def place_in(vids, start, count, vid):
     return low
 
 
-@inner
+@compile_inner
 def place_after(vids, start, count, vid, low):
     """The same of a car that is no earlier than `low`: in steps that double, so that who asks in order goes on from there."""
     high, step = low, 1
@@ -103,13 +103,13 @@ def place_after(vids, start, count, vid, low):
     return low + place_in(vids, start + low, min(high, count) - low, vid)
 
 
-@inner
+@compile_inner
 def has(vids, start, count, vid):
     place = place_in(vids, start, count, vid)
     return place < count and vids[start + place] == vid
 
 
-@inner
+@compile_inner
 def take_out(pages, page, place, car):
     """A car out of a page; its words go to `car`."""
     start, count = pages.starts[page], pages.counts[page]
@@ -123,7 +123,7 @@ def take_out(pages, page, place, car):
     pages.changed[page] = True
 
 
-@inner
+@compile_inner
 def put_in(pages, page, kept, new, vids, rest):
     """New cars among those that are kept, from the last on."""
     start, words = pages.starts[page], rest.shape[1]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from typing import Any
 
 import headrace as hr
-from headrace.columnar.numba_cache import is_kept
+from headrace.columnar.numba_cache import is_cached
 from headrace_linearroad import accounts, driving, journeys, lanes
 from headrace_linearroad.accounts import ASKED, Accounts
 from headrace_linearroad.expenditures import Expenditures
@@ -69,7 +69,7 @@ def answers(tuples: hr.Stream, profile: str, histories: Histories, wandering: bo
 def is_compiled(wandering: bool = False) -> bool:
     """Whether its largest loops were compiled before."""
     loops = (journeys.follow, lanes.follow) if wandering else (driving.drive,)
-    return all(map(is_kept, (*loops, accounts.settle)))
+    return all(map(is_cached, (*loops, accounts.settle)))
 
 
 def _on_roads(tuples: hr.Stream, profile: str) -> dict[str, hr.Stream]:

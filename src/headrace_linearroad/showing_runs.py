@@ -9,8 +9,8 @@ from typing import TextIO
 from rich.console import Console
 
 from headrace.cli import explain_output
-from headrace.cli.follow import follow, on_spark
-from headrace.deployment import cores
+from headrace.cli.follow import follow_run, spark_session
+from headrace.deployment import usable_cores
 from headrace.showing import terminal
 from headrace.stream import node_of
 from headrace_linearroad import query, running
@@ -20,18 +20,18 @@ from headrace_linearroad.running import Given
 
 def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json: TextIO | None) -> None:
     """json: where progress goes for a program to read."""
-    say = terminal.note if json else partial(terminal.say, Console(highlight=False))
-    looked, count = running.look(given), slots or cores()
+    say = terminal.say_on_stderr if json else partial(terminal.say, Console(highlight=False))
+    looked, count = running.look(given), slots or usable_cores()
     if explain:
         roots = [node_of(stream) for stream in running.shape(given)]
-        print(explain_output.of_query(roots, [False] * len(roots), "subquery", count, None, {}, "text"))
+        print(explain_output.explain_query(roots, [False] * len(roots), "subquery", count, None, {}, "text"))
         return
-    with running.prepare(given, looked, say) as prepared, on_spark(count, quiet=json is not None) as spark:
+    with running.prepare(given, looked, say) as prepared, spark_session(count, quiet=json is not None) as spark:
         say(f"checkpoint {given.checkpoint}")
         if not query.is_compiled(bool(prepared.wandering)):
             say("compiling loops, once for all runs: the first epoch takes longer")
         results = running.results(spark, given, prepared, epoch)
-        run = follow(results, running.options(given, count), lambda _: False, title="linearroad", json=json)
+        run = follow_run(results, running.options(given, count), lambda _: False, title="linearroad", json=json)
         if run.progress.closed:
             for remark in running.remarks(given, prepared, run):
                 say(remark)

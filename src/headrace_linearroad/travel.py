@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_cache import compile_cached, compile_inner
 from headrace.processor import State
 from headrace_linearroad.expenditures import DAYS
 from headrace_linearroad.forms import OUTPUTS
@@ -71,7 +71,7 @@ def _indexed(path: str, size: int, modified: int) -> tuple[tuple[Any, ...], Long
     return tuple(columns[name] for name in ("min", "day", "lav", "toll")), starts
 
 
-@compiled
+@compile_cached
 def begin(xways, ways, segments, starts):
     """Where the rows of each segment begin, by halving: the rows are by expressway, direction and segment first."""
     for segment in range(len(starts)):
@@ -85,7 +85,7 @@ def begin(xways, ways, segments, starts):
         starts[segment] = low
 
 
-@inner
+@compile_inner
 def first_of(minutes, low, high, minute):
     """The first row of a minute, or where it would be; full histories have as many rows of every minute."""
     guess = low + (minute - 1) * ((high - low) // MINUTES)
@@ -100,7 +100,7 @@ def first_of(minutes, low, high, minute):
     return low
 
 
-@inner
+@compile_inner
 def segment(low, high, minute, weekday, minutes, days, lavs, tolls):
     """(milliseconds, toll)."""
     row = first_of(minutes, low, high, minute)
@@ -117,7 +117,7 @@ def segment(low, high, minute, weekday, minutes, days, lavs, tolls):
     return took, (2 * paid + known) // (2 * known) if known else 0
 
 
-@compiled
+@compile_cached
 def travel(xway, sinit, send, dow, tod, starts, minutes, days, lavs, tolls, took, cost, reasons):
     roads = (len(starts) - 1) // (WAYS * SEGMENTS)
     for place in range(len(xway)):

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_cache import compile_cached, compile_inner
 from headrace_linearroad.driving import ENTRANCE, EXIT, GAP, GONE, MINUTE, MOST_REPORTS
 from headrace_linearroad.profiles import Profile
 
@@ -61,7 +61,7 @@ class Watch:
             self.found = f"car {given[1][where]} {WORDS[why]}, at {given[0][where]} s"
 
 
-@inner
+@compile_inner
 def place_of(cars, vid):
     """Where the record of a car is, or would be."""
     mask = len(cars) - 1
@@ -71,7 +71,7 @@ def place_of(cars, vid):
     return place
 
 
-@compiled
+@compile_cached
 def moved(cars, larger):
     for old in range(len(cars)):
         if cars[old, 1]:
@@ -79,7 +79,7 @@ def moved(cars, larger):
             larger[place, 0], larger[place, 1] = cars[old, 0], cars[old, 1]
 
 
-@inner
+@compile_inner
 def oddness(last, was, now, road, lane, changes, times):
     """Of a report behind another one of its car."""
     time = last & 0xFFFF
@@ -93,7 +93,7 @@ def oddness(last, was, now, road, lane, changes, times):
     return NOTHING
 
 
-@compiled
+@compile_cached
 def watched(time, vid, xway, lane, dir, seg, pos, cars, official):
     """(how many cars are new, what is odd, where)."""
     new = 0

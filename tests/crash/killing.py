@@ -44,11 +44,11 @@ import headrace as hr
 from headrace import sinks
 from headrace.driver.driver import Driver
 from headrace.driver.position import Position
-from headrace.driver.table_versions import Versions
+from headrace.driver.table_versions import TableVersions
 from headrace.errors import HeadraceError
 from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery, Part, Publication, parquet_parts
-from headrace.sources.file_ledger import Ledger
+from headrace.sources.file_ledger import FileLedger
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.state import BlockReader, LocalStorage, StateStore, state_tables
 from headrace.state import storage as storage_module
@@ -56,7 +56,7 @@ from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
 from headrace.task import steps
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import Window
+from headrace.task.stages import PhysicalWindow
 from headrace.testing import LocalRun, table_stream
 from tests.crash import tabling, watching
 from tests.helpers import count_rows, rows_of, write_whole
@@ -386,13 +386,13 @@ def _believe_every_block() -> None:
 
 def _forget_the_list() -> None:
     """A run that is to end lists the folder anew whenever it starts."""
-    keep = Ledger.keep_to_list
+    keep = FileLedger.keep_to_list
 
-    def forgetful(self: Ledger) -> None:
+    def forgetful(self: FileLedger) -> None:
         self.state = replace(self.state, listed=None)
         keep(self)
 
-    Ledger.keep_to_list = forgetful  # type: ignore[method-assign]
+    FileLedger.keep_to_list = forgetful  # type: ignore[method-assign]
 
 
 def _start_again_when_in_doubt() -> None:
@@ -429,29 +429,29 @@ def _never_sweep() -> None:
 
 def _let_older_rows_win() -> None:
     """Of a table in which no row goes: of others the rows would no longer be as many as the manifest says."""
-    newest = state_tables.newest
+    newest = state_tables.newest_rows
 
     def oldest(declared: Any, parts: Any) -> pa.Table:
         if "closes" in declared.columns.names:
             return newest(declared, parts)
-        place = parts[0].schema.get_field_index(state_tables.AT)
+        place = parts[0].schema.get_field_index(state_tables.EPOCH_COLUMN)
         turned = [p.set_column(place, p.schema.field(place), pc.negate(p.column(place))) for p in parts]
         found = newest(declared, turned)
         return found.set_column(place, found.schema.field(place), pc.negate(found.column(place)))
 
-    state_tables.newest = oldest
+    state_tables.newest_rows = oldest
 
 
 def _read_no_table_again() -> None:
     """A run that comes back goes on with what the manifest has of a table."""
-    look = Versions._look
-    Versions._look = lambda self, table: None if table.known else look(self, table)  # type: ignore[method-assign]
+    look = TableVersions._look
+    TableVersions._look = lambda self, table: None if table.known else look(self, table)  # type: ignore[method-assign]
 
 
 def _mix_up_versions() -> None:
     """What a task has of a table is taken for every later version."""
-    kept = steps.kept
-    steps.kept = lambda step, rows, checksum: kept(step, rows, "the same")
+    kept = steps.indexed_table
+    steps.indexed_table = lambda step, rows, checksum: kept(step, rows, "the same")
 
 
 def _count_tables_as_garbage() -> None:
@@ -539,12 +539,14 @@ def _called(moment: Moment, what: str) -> None:
 def take_files(run: LocalRun, folder: Path, files_per_epoch: int) -> None:
     """What a run with `once` does: the files of its list, in epochs of so many, and then the end of the input."""
     known, storage = run.store.last.ledgers if run.store.last else {}, run.store.storage
-    ledger = Ledger(FilesOrigin(None, folder, files_per_epoch), known.get(SOURCE, LedgerState()), BlockReader(storage))
+    ledger = FileLedger(
+        FilesOrigin(None, folder, files_per_epoch), known.get(SOURCE, LedgerState()), BlockReader(storage)
+    )
     run.driver.ledgers = {SOURCE: ledger}
     ledger.keep_to_list()
     while not run.driver.closed:
         files = ledger.choose(ledger.waiting())
-        windows = [[Window(SOURCE, read_file(ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
+        windows = [[PhysicalWindow(SOURCE, read_file(ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
         execute = functools.partial(execute_locally, windows=windows, storage=storage)
         run.driver.run(Position("files"), execute, taken={SOURCE: files}, final=not files)
 

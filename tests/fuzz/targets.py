@@ -27,16 +27,16 @@ from headrace.cli import decision_history, explain_output, query_file
 from headrace.compile import plan_of
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
-from headrace.control.policy import Policy, policy
+from headrace.control.policy import Policy, parse_policy
 from headrace.driver import stored_checks
-from headrace.driver.position import Batch, Position, admit, check_alignment
+from headrace.driver.position import Batch, Position, admit_batch, check_alignment
 from headrace.errors import HeadraceError
 from headrace.plan.figures import Figures
 from headrace.routing import RangesRouter
 from headrace.routing import layout_from_json as layout_of
 from headrace.showing.explain import explain
 from headrace.showing.picture import svg
-from headrace.state.manifest import _seal, digest
+from headrace.state.manifest import _seal, manifest_digest
 from headrace.state.store import StateStore
 from headrace.stream import node_of
 from headrace.testing import LocalRun, table_stream
@@ -229,7 +229,7 @@ def write_policy(rng: random.Random, folder: Path) -> str:
 
 
 def use_policy(folder: Path, name: str) -> None:
-    rules = policy(folder / "policy.toml")
+    rules = parse_policy(folder / "policy.toml")
     with running(queries()[name], folder / "state", slots=3, policy=rules) as run:
         for number in range(3):
             epoch(run, number)
@@ -243,7 +243,7 @@ def write_cluster(rng: random.Random, folder: Path) -> str:
 
 
 def use_cluster(folder: Path, _: str) -> None:
-    place = deployment.read(folder / "cluster.toml")
+    place = deployment.read_descriptor(folder / "cluster.toml")
     assert place.settings() and place.size and place.shipped() is not None
 
 
@@ -257,7 +257,7 @@ def checkpoints(root: Path) -> dict[str, Path]:
         run = LocalRun(query, root, **options(name, root / name))
         for number in range(4):
             epoch(run, number)
-        plan_file.write(root / name, [node_of(query)], query.plan(slots=3, figures=figures_of(name)))
+        plan_file.write_plan(root / name, [node_of(query)], query.plan(slots=3, figures=figures_of(name)))
         run.close()
     return {name: root / name for name in queries()}
 
@@ -303,14 +303,14 @@ KNOWN = (
     "control",
     "decisions",
 )
-BATCH = Batch("q", 3, digest(b"3"))
+BATCH = Batch("q", 3, manifest_digest(b"3"))
 
 
 def use_manifest(folder: Path, name: str) -> None:
     """Look at the run in every way, go on with it, look again."""
     each(
         lambda: show(folder, "text"),
-        lambda: decision_history.show(folder, Console(file=io.StringIO())),
+        lambda: decision_history.print_decisions(folder, Console(file=io.StringIO())),
         lambda: align(folder),
         lambda: go_on(folder, name),
         lambda: show(folder, "json"),
@@ -329,7 +329,7 @@ def go_on(folder: Path, name: str) -> None:
 
 
 def show(folder: Path, form: str) -> None:
-    text = explain_output.of_run(folder, form)
+    text = explain_output.explain_run(folder, form)
     if form == "json":
         json.loads(text)
     if form == "svg":
@@ -345,10 +345,10 @@ def align(folder: Path) -> None:
     (spark / "metadata").write_text(json.dumps({"id": "q"}))
     with StateStore.open(folder / "state", read_only=True) as store:
         if store.last is not None:
-            stored_checks.check(store.last)
+            stored_checks.check_manifest(store.last)
             if store.last.position["kind"] == "spark":
                 check_alignment(store.last, spark)
-                admit(store.last, replace(BATCH, number=4))
+                admit_batch(store.last, replace(BATCH, number=4))
 
 
 def write_shown_plan(rng: random.Random, folder: Path) -> str:

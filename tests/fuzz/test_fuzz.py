@@ -56,7 +56,7 @@ def endless(*_: Any) -> None:
     ("target", "module", "name", "fault"),
     [
         ("plan", subqueries, "_demand", "KeyError"),
-        ("manifest", stored_checks, "check", "Error"),
+        ("manifest", stored_checks, "check_manifest", "Error"),
         ("policy", policy, "_demand", "TypeError"),
         ("plan", subqueries, "_demand_texts", "Endless"),
     ],

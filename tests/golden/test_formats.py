@@ -26,12 +26,12 @@ from headrace.errors import CorruptState, StateError
 from headrace.reference import references
 from headrace.state import BlockReader
 from headrace.state.checkpoint_folder import LOCK
-from headrace.state.manifest import FORMAT
+from headrace.state.manifest import STATE_FORMAT
 from headrace.state.store import StateStore
 
 from . import making
 
-GOLDEN = Path(__file__).parent / f"format-{FORMAT}"
+GOLDEN = Path(__file__).parent / f"format-{STATE_FORMAT}"
 MORE = 3  # epochs after those that the golden folder has
 
 
@@ -91,7 +91,7 @@ def command(*words: str) -> None:
 USES: dict[str, Callable[[Path], object]] = {
     "start": start,
     "explain": lambda folder: command("explain", "--checkpoint", str(folder / "checkpoint")),
-    "explain as a picture": lambda folder: explain_output.of_run(folder / "checkpoint", "svg"),
+    "explain as a picture": lambda folder: explain_output.explain_run(folder / "checkpoint", "svg"),
     "decisions": lambda folder: command("decisions", "--checkpoint", str(folder / "checkpoint")),
     "open": lambda folder: StateStore.open(folder / "checkpoint" / "state"),
     "look": lambda folder: StateStore.open(folder / "checkpoint" / "state", read_only=True),
@@ -100,21 +100,21 @@ USES: dict[str, Callable[[Path], object]] = {
 
 def test_there_is_one_golden_folder_of_the_present_format() -> None:
     assert [path.name for path in GOLDEN.parent.glob("format-*")] == [GOLDEN.name]
-    assert newest(GOLDEN)["format"] == FORMAT
+    assert newest(GOLDEN)["format"] == STATE_FORMAT
 
 
 @pytest.mark.parametrize("use", USES)
-@pytest.mark.parametrize(("number", "age"), [(FORMAT - 1, "an older"), (FORMAT + 1, "a newer")])
+@pytest.mark.parametrize(("number", "age"), [(STATE_FORMAT - 1, "an older"), (STATE_FORMAT + 1, "a newer")])
 def test_another_format_is_refused_by_name_and_left_as_it_is(number: int, age: str, use: str, tmp_path: Path) -> None:
     checkpoint = copied(tmp_path)
     for manifest in (checkpoint / "state" / "manifests").iterdir():
-        manifest.write_text(manifest.read_text().replace(f'"format":{FORMAT}', f'"format":{number}'))
+        manifest.write_text(manifest.read_text().replace(f'"format":{STATE_FORMAT}', f'"format":{number}'))
     assert newest(checkpoint)["format"] == number
     before = files(checkpoint)
     with pytest.raises(StateError) as caught:
         USES[use](tmp_path)
     text = str(caught.value)
-    assert f"{age} version of headrace: it has format {number}, this version reads format {FORMAT}" in text
+    assert f"{age} version of headrace: it has format {number}, this version reads format {STATE_FORMAT}" in text
     assert "Nothing was changed" in text and f"a version that reads format {number}" in text
     assert not isinstance(caught.value, CorruptState), "there is nothing wrong with it"
     assert files(checkpoint) == before
@@ -174,6 +174,8 @@ def test_a_run_continues_with_every_kind_of_state(spark: Any, tmp_path: Path, mo
         assert rows(wanted) - rows(before) == found, name
         assert found.total() > MORE, name
     now = newest(checkpoint)
-    assert now["number"] == len(epochs) - 1 and now["format"] == FORMAT and now["tables"]["tariffs"]["number"] == 3
+    assert (
+        now["number"] == len(epochs) - 1 and now["format"] == STATE_FORMAT and now["tables"]["tariffs"]["number"] == 3
+    )
     changed = set(fields_of(now)) ^ set(fields_of(newest(GOLDEN)))
-    assert not changed, f"the manifest has other fields than format {FORMAT} had: that is a new format"
+    assert not changed, f"the manifest has other fields than format {STATE_FORMAT} had: that is a new format"

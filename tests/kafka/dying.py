@@ -25,7 +25,7 @@ from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Offsets
 from headrace.stream import node_of
 from headrace.task.in_process import execute_locally
-from headrace.task.splitters import dealt, read_windows
+from headrace.task.splitters import assign_pieces, read_windows
 from headrace.testing import LocalRun
 from tests.kafka import sending
 
@@ -55,7 +55,7 @@ def main(job: dict[str, Any]) -> None:
     driver.ledgers = {"calls": ledger}
     ledger.keep_to_list()
     left = job["at"]
-    reading_messages.HELD = 2_000  # bytes: a range comes in several goes
+    reading_messages.MOST_GATHERED_BYTES = 2_000  # bytes: a range comes in several goes
 
     def reached(moment: str) -> None:
         nonlocal left
@@ -86,7 +86,7 @@ def main(job: dict[str, Any]) -> None:
         chosen = ledger.choose(ledger.waiting())
 
         def execute(epoch: Any, taken: Any = chosen) -> Any:
-            hands = dealt(ledger.cuts("calls", taken), Splitters(2, 1 << 14))
+            hands = assign_pieces(ledger.cuts("calls", taken), Splitters(2, 1 << 14))
             found = execute_locally(epoch, [read_windows(epoch, hand) for hand in hands], run.store.storage)
             reached("read")
             return found

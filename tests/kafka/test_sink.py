@@ -25,7 +25,7 @@ from confluent_kafka import Producer
 from headrace import sinks
 from headrace.errors import MissingLibrary, QueryError, QueryTypeError, SinkError
 from headrace.sinks import Delivery, kafka_messages
-from headrace.sinks.kafka_messages import form_of
+from headrace.sinks.kafka_messages import message_format
 from headrace.testing import LocalRun, table_stream
 from headrace_demo.broker import PASSWORD
 from tests.kafka import reading
@@ -118,7 +118,7 @@ def test_the_note_of_an_epoch_waits_for_room_as_its_messages_do():
     writer: Any = object.__new__(the_sink._Writer)
     writer.cluster, writer.topic, writer.name, writer.longest = SimpleNamespace(in_words=nullcontext), "t", "n", 60.0
     writer.producer = Full()
-    writer.write([kafka_messages.Messages([b"1", b"2"], [None, None], [0, 0])], "epoch 0: 2 rows")
+    writer.write([kafka_messages.MessageColumns([b"1", b"2"], [None, None], [0, 0])], "epoch 0: 2 rows")
     assert writer.producer.sent == ["begin", "t", "t", EPOCHS, "commit"] and writer.mark == "epoch 0: 2 rows"
 
 
@@ -305,7 +305,7 @@ def test_keys():
         ),
     ]
     for key, keys in wanted:
-        form = form_of("json", key)
+        form = message_format("json", key)
         form.check(TABLE.schema)
         assert [each for some in form.messages(TABLE, 1000) for each in some.keys] == keys
 
@@ -335,12 +335,12 @@ def test_times_before_1970(broker: Broker, a_topic: TOPIC):
 def test_numbers_that_json_does_not_have(value: Any):
     table = rows(1).append_column("x", pa.array([value]))
     with pytest.raises(SinkError, match=r"^column 'x' holds a NaN or an infinity, for which JSON has no number"):
-        list(form_of("json", None).messages(table, 1000))
+        list(message_format("json", None).messages(table, 1000))
 
 
 def test_a_row_that_has_no_form_leaves_nothing(broker: Broker, a_topic: TOPIC):
     """Those before it are on their way already."""
-    topic, most = a_topic(), kafka_messages.AT_ONCE
+    topic, most = a_topic(), kafka_messages.ROWS_TOGETHER
     good = rows(*range(most)).append_column("x", pa.array([0.5] * most))
     bad = rows(most).append_column("x", pa.array([float("nan")]))
     sink = begun(broker, topic, good.schema)

@@ -100,15 +100,15 @@ def test_messages_that_grow_suddenly_do_not_make_a_large_epoch(
         (c.partition, c.text()[:-1] + b', "pad": "' + b"x" * (30_000 * (n > 940)) + b'"}') for n, c in enumerate(made)
     ]
     sending.send(broker.servers, topic, padded)
-    monkeypatch.setattr(ledger, "MOST_BYTES", most)
-    monkeypatch.setattr(ledger, "FIRST", 100)
-    accept = ledger.Ledger.accept
+    monkeypatch.setattr(ledger, "MOST_EPOCH_BYTES", most)
+    monkeypatch.setattr(ledger, "FIRST_EPOCH_MESSAGES", 100)
+    accept = ledger.KafkaLedger.accept
 
-    def noted(self: ledger.Ledger, state: Any, chosen: Any, read: Any) -> None:
+    def noted(self: ledger.KafkaLedger, state: Any, chosen: Any, read: Any) -> None:
         sizes.append(read.bytes)
         accept(self, state, chosen, read)
 
-    monkeypatch.setattr(ledger.Ledger, "accept", noted)
+    monkeypatch.setattr(ledger.KafkaLedger, "accept", noted)
     with caplog.at_level(logging.WARNING):
         assert difference(plain(made, busy), once(busy(stream(spark, broker, topic)), tmp_path)) is None
     assert "are far larger than those before" in caplog.text

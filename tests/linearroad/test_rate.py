@@ -260,7 +260,7 @@ def waiting(folder: Path) -> judgement.Judgement:
 def test_a_judgement_that_is_interrupted_goes_on_with_what_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(judging, "cores", lambda: 1)
+    monkeypatch.setattr(judging, "usable_cores", lambda: 1)
     monkeypatch.setattr(judging, "groups", lambda *_: [(0, 1), (1, 3)])
     waiting(tmp_path).write()
     kept = tmp_path / judgement.JUDGED
@@ -511,7 +511,7 @@ def test_a_limit_that_is_broken_is_seen_and_the_rows_are_right_all_the_same(
         (stream, sink), *others = given(*arguments)
         return [(stream, Slow(sink, plan.begin + 4, LIMITS["tolls"] + 1)), *others]
 
-    monkeypatch.setattr(trial, "on_spark", lambda *_, **__: nullcontext(spark))
+    monkeypatch.setattr(trial, "spark_session", lambda *_, **__: nullcontext(spark))
     monkeypatch.setattr(running, "results", slow)
     monkeypatch.setattr(trial, "HOPELESS", math.inf)
     found = Trial(plan, tmp_path / "rated", Silent(), lambda: False, strict=False).run()

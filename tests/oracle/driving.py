@@ -18,7 +18,7 @@ import pyarrow as pa
 from headrace import sinks
 from headrace.operators import Operator
 from headrace.operators.joins import JoinOperator
-from headrace.routing import Diagonal, Layout, OneSlotRouter, Rectangles, Split
+from headrace.routing import Diagonal, HotGroup, Layout, OneSlotRouter, Rectangles
 from headrace.state import caches
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
@@ -37,7 +37,7 @@ class Driven:
     folder: Path
     options: dict[str, Any]
     results: Any = field(default_factory=sinks.memory)  # a sink that has a table()
-    late: dict[str, sinks.Memory] = field(default_factory=dict)
+    late: dict[str, sinks.MemorySink] = field(default_factory=dict)
     most_blocks: int = 0
     lives: int = 0
     run: LocalRun | None = None
@@ -153,13 +153,13 @@ def in_random_epochs(query: Stream, table: pa.Table, folder: Path, seed: int, **
     return found
 
 
-def random_splits(r: np.random.Generator, groups: int, slots: int) -> tuple[Split, ...]:
+def random_splits(r: np.random.Generator, groups: int, slots: int) -> tuple[HotGroup, ...]:
     """Some groups on grids of their own."""
     found = []
     for group in r.choice(groups, size=min(groups, int(r.integers(0, 9))), replace=False):
         rows = int(r.integers(1, slots + 1))
         columns = int(r.integers(1, slots // rows + 1))
-        found.append(Split(int(group), rows, columns, tuple(map(int, r.permutation(slots)[: rows * columns]))))
+        found.append(HotGroup(int(group), rows, columns, tuple(map(int, r.permutation(slots)[: rows * columns]))))
     return tuple(found)
 
 

@@ -57,7 +57,7 @@ def operators_of(query: Stream) -> set[str]:
 
 
 def _all(root: nodes.Node) -> Iterator[nodes.Node]:
-    for node in nodes.walk(root):
+    for node in nodes.walk_nodes(root):
         yield node
         if isinstance(node, nodes.Splitting):
             yield from _all(node.body.root)

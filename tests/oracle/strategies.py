@@ -75,7 +75,7 @@ class Case:
 
     @property
     def single_time_join(self) -> bool:
-        kinds = [type(node) for node in nodes.walk(node_of(self.query))]
+        kinds = [type(node) for node in nodes.walk_nodes(node_of(self.query))]
         stateful = (nodes.TimeJoin, nodes.CountJoin, nodes.TimeAggregate, nodes.CountAggregate)
         return [k for k in kinds if issubclass(k, stateful)] == [nodes.TimeJoin]
 
@@ -607,7 +607,7 @@ def transplanted(query: Stream, sources: dict[str, Stream]) -> Stream:
             return tuple(done[id(item)] for item in value)
         return done[id(value)] if isinstance(value, nodes.Node) else value
 
-    for node in nodes.walk(node_of(query)):
+    for node in nodes.walk_nodes(node_of(query)):
         if isinstance(node, nodes.Source):
             done[id(node)] = node_of(sources[str(node.name)])
             assert done[id(node)].schema.equals(node.schema), (done[id(node)].schema, node.schema)

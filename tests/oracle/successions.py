@@ -22,14 +22,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.compile import STRATEGIES, compile_query
-from headrace.difference import difference, leftover
+from headrace.difference import difference, unmatched_rows
 from headrace.errors import QueryChanged
 from headrace.evolve import migrate
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
-from headrace.telemetry.incomplete import Begun, results_in
+from headrace.telemetry.incomplete import Begun, incomplete_results
 from headrace.testing import LocalRun, table_stream
 
 from . import processing
@@ -245,7 +245,7 @@ class _Play:
             names = {f"result-{place}": each.label for place, each in enumerate(results)}
             if incomplete is None:
                 assert run.store.last is not None
-                incomplete = {names[result]: time for result, time in results_in(run.store.last).items()}
+                incomplete = {names[result]: time for result, time in incomplete_results(run.store.last).items()}
             self._epochs(run, case.epochs[first:last], r)
             if last == len(case.epochs):
                 run.end()
@@ -286,7 +286,7 @@ class _Play:
         time = incomplete[result.label]
         if result.kept and not result.shared:
             return self._named(result, f"is kept, and yet incomplete: {time}")
-        if is_windows(node_of(result.stream)) and (wrong := leftover(whole, found)[1]).num_rows:
+        if is_windows(node_of(result.stream)) and (wrong := unmatched_rows(whole, found)[1]).num_rows:
             return self._named(result, f"emitted windows that are half filled: {wrong.to_pylist()}")
         if time is not None:
             parts = (table.filter(pc.greater_equal(table["ts"].cast(pa.int64()), time)) for table in (whole, found))
@@ -295,7 +295,7 @@ class _Play:
 
     def _since_the_change(self, result: Result, whole: pa.Table) -> pa.Table:
         before = reference(result.stream, epochs=self._read_by(result)[: self.case.change], end=False)
-        return leftover(whole, before)[0]
+        return unmatched_rows(whole, before)[0]
 
     def _read_by(self, result: Result) -> Epochs:
         names = nodes.named_sources(node_of(result.stream))

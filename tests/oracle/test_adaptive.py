@@ -42,10 +42,10 @@ def count_kinds(run: Driven) -> None:
 def options(seed: int, patch: pytest.MonkeyPatch) -> dict[str, Any]:
     r = random.Random(f"adaptive-{seed}")
     patch.setattr(controller, "SMOOTHING", r.choice([0.4, 1.0]))
-    patch.setattr(group_moves, "LEAST", 0.0)
+    patch.setattr(group_moves, "LEAST_GAIN", 0.0)
     patch.setattr(gain, "NOISE", 0.0)
     patch.setattr(gain, "SECONDS", 0.0)
-    patch.setattr("headrace.task.outlet.FEW", 3)
+    patch.setattr("headrace.task.outlet.FEW_ROWS", 3)
     return {"policy": some_policy(r), "limit": 6, "auto": r.random() < 0.4, "check": count_kinds}
 
 

@@ -20,18 +20,18 @@ import pytest
 from headrace.difference import difference
 from headrace.driver import cache_index, driver
 from headrace.errors import DamagedCache, HeadraceError, StateError
-from headrace.kernels.keyed.buffer_allocator import Damaged
+from headrace.kernels.keyed.buffer_allocator import DamagedTable
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.reference import reference
 from headrace.state import caches
 from headrace.state.blocks import BlockReader
-from headrace.state.caches import COLD, DAMAGED, FULL, LOCKED, MARKED, OFF, STAMP, Cache, Use
+from headrace.state.caches import COLD, DAMAGED, LOCKED, MARKED, NO_SPACE, OFF, STAMP, CacheUse, TableCache
 from headrace.state.store import StateStore
 from headrace.task import slot_state_tables
 from headrace.task.block_writer import Task
 from headrace.task.reports import TableUse
-from headrace.task.slot_state_tables import Keeping
-from headrace.task.stages import process, split
+from headrace.task.slot_state_tables import SlotStateTables
+from headrace.task.stages import run_splitter, run_stage
 from headrace.testing import table_stream
 
 from .driving import Driven, driven
@@ -176,7 +176,7 @@ def marked(run: Driven, r: random.Random) -> None:
     noted = run.run.driver.kept._stamps["apply-1", "counts"]
     child = os.fork()
     if not child:
-        use = Use(run.run.store.run, 1 << 30)
+        use = CacheUse(run.run.store.run, 1 << 30)
         shape = repr(run.run.plan.by_name["apply-1"].tables["counts"].describe())
         taken = [use.take("apply-1", "counts", shape, number, stamp) for number, stamp in noted.items()]
         os._exit(any(cache.why for cache in taken))
@@ -242,8 +242,8 @@ def test_of_another_epoch(tmp_path: Path) -> None:
 
 HOLDS = """
 import sys
-from headrace.state.caches import Use
-use = Use(sys.argv[1], 1 << 30)
+from headrace.state.caches import CacheUse
+use = CacheUse(sys.argv[1], 1 << 30)
 print([use.lock(name) for name in sys.argv[2:]], flush=True)
 sys.stdin.read()
 """
@@ -275,7 +275,7 @@ def test_locked_by_another_process_that_lives() -> None:
 def test_no_room(limit: int, caplog: pytest.LogCaptureFixture) -> None:
     with begun("counter", cache=limit) as run:
         rest(run, "counter", 0)
-        assert FULL in use_of(run).built and f"the limit of {limit:,} bytes is reached" in caplog.text
+        assert NO_SPACE in use_of(run).built and f"the limit of {limit:,} bytes is reached" in caplog.text
         assert caplog.text.count("there was no room in place") < 4, "it is not said in every epoch"
         assert sum(path.stat().st_size for path in files(run)) <= limit
 
@@ -312,7 +312,7 @@ def test_damage_runs_the_epoch_again_from_blocks(
         table = state["counts"]
         if not met:
             met.append(table)
-            table.damaged = Damaged("row 3 is not what was written")
+            table.damaged = DamagedTable("row 3 is not what was written")
             if not swallowed:
                 raise table.damaged
             return None
@@ -364,7 +364,7 @@ class Attempts:
 
     def __init__(self, patch: pytest.MonkeyPatch, *, dies: bool, at_once: bool, block: bool) -> None:
         self.dies, self.at_once, self.armed, self.middle = dies, at_once, False, None
-        put, write = KeyedTable.put, slot_state_tables.write_keyed
+        put, write = KeyedTable.put, slot_state_tables.write_table_rows
 
         def interrupted(*given: Any) -> Any:
             if self.middle is not None:
@@ -378,7 +378,7 @@ class Attempts:
 
         let_die(patch)
         if block:
-            patch.setattr(slot_state_tables, "write_keyed", interrupted)
+            patch.setattr(slot_state_tables, "write_table_rows", interrupted)
         else:
             patch.setattr(KeyedTable, "put", puts)
         patch.setattr("headrace.testing.execute_locally", self.execute)
@@ -387,11 +387,11 @@ class Attempts:
         def task(stage: int, partition: int, attempt: int) -> Task:
             return Task(stage, partition, attempt, storage, BlockReader(storage))
 
-        messages = [m for n, given in enumerate(windows) for m in sent(split(epoch, task(0, n, 0), given))]
+        messages = [m for n, given in enumerate(windows) for m in sent(run_splitter(epoch, task(0, n, 0), given))]
         inboxes = [[m for m in messages if m.slot == slot] for slot in range(epoch.slots)]
         found = []
         for slot, inbox in enumerate(inboxes):
-            found += self.both(lambda a, s=slot, i=inbox: sent(process(epoch, 1, task(1, s, a), i)))
+            found += self.both(lambda a, s=slot, i=inbox: sent(run_stage(epoch, 1, task(1, s, a), i)))
         return found
 
     def both(self, attempt: Callable[[int], Any]) -> Any:
@@ -485,20 +485,20 @@ def test_an_epoch_without_caches_between_others(monkeypatch: pytest.MonkeyPatch)
 
 
 def stamps_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    real = Cache._read_head
-    patch.setattr(Cache, "_read_head", lambda self, stamp: None if (w := real(self, stamp)) == STAMP else w)
+    real = TableCache._read_head
+    patch.setattr(TableCache, "_read_head", lambda self, stamp: None if (w := real(self, stamp)) == STAMP else w)
 
 
 def marks_are_forgotten(patch: pytest.MonkeyPatch) -> None:
-    real = Cache._write
-    patch.setattr(Cache, "_write", lambda self, stamp, changing: real(self, stamp, changing=False))
+    real = TableCache._write
+    patch.setattr(TableCache, "_write", lambda self, stamp, changing: real(self, stamp, changing=False))
 
 
 def stamps_are_of_epochs_and_early(patch: pytest.MonkeyPatch) -> None:
     """Not of attempts; and written before the changes are."""
-    real = Keeping.open
+    real = SlotStateTables.open
 
-    def opened(self: Keeping, table: str, substreams: Any) -> Any:
+    def opened(self: SlotStateTables, table: str, substreams: Any) -> Any:
         self.task.stamp = f"{self.epoch.number:032x}"
         self.report.stamp = self.task.stamp
         found = real(self, table, substreams)
@@ -507,12 +507,12 @@ def stamps_are_of_epochs_and_early(patch: pytest.MonkeyPatch) -> None:
                 each.cache.finish(self.task.stamp, each.table)
         return found
 
-    patch.setattr(Keeping, "open", opened)
+    patch.setattr(SlotStateTables, "open", opened)
 
 
 def notes_move_before_the_commit(patch: pytest.MonkeyPatch) -> None:
-    real, drivers = driver.agreed, list[Any]()
-    begin = cache_index.InPlace.__init__
+    real, drivers = driver.execute_until_agreed, list[Any]()
+    begin = cache_index.CacheIndex.__init__
 
     def made(self: Any, *given: Any, **more: Any) -> None:
         begin(self, *given, **more)
@@ -523,20 +523,20 @@ def notes_move_before_the_commit(patch: pytest.MonkeyPatch) -> None:
         drivers[-1].accept(reports)
         return reports
 
-    patch.setattr(cache_index.InPlace, "__init__", made)
-    patch.setattr(driver, "agreed", early)
+    patch.setattr(cache_index.CacheIndex, "__init__", made)
+    patch.setattr(driver, "execute_until_agreed", early)
 
 
 def only_what_has_a_cache_is_noted(patch: pytest.MonkeyPatch) -> None:
-    real = Keeping._write
+    real = SlotStateTables._write
 
-    def written(self: Keeping, table: str, due: Any) -> None:
+    def written(self: SlotStateTables, table: str, due: Any) -> None:
         known = self._open.get(table, {})
         self._open[table] = {n: each for n, each in known.items() if each.cache is not None}
         real(self, table, due)
         self._open[table] = known
 
-    patch.setattr(Keeping, "_write", written)
+    patch.setattr(SlotStateTables, "_write", written)
 
 
 BROKEN: dict[Callable[[pytest.MonkeyPatch], None], Callable[[pytest.MonkeyPatch], Told]] = {

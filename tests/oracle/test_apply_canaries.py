@@ -18,13 +18,13 @@ from headrace.difference import difference
 from headrace.driver import outcome
 from headrace.errors import HeadraceError
 from headrace.kernels.keyed import processor_calls, substream_tuples
-from headrace.kernels.keyed.substream_tuples import Sequences
+from headrace.kernels.keyed.substream_tuples import SubstreamTuples
 from headrace.operators import apply
 from headrace.reference import reference
 from headrace.routing import EVERYWHERE
 from headrace.state import bases, sorted_runs, state_tables
 from headrace.task import slot_state_tables, slots, state_table_groups
-from headrace.task.slot_state_tables import Keeping
+from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.slots import EpochSlot
 
 from .driving import drive
@@ -81,18 +81,18 @@ class Lives:
 
 def ticks_are_lost_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     """The first one that is due then."""
-    real, lives = apply._Turns._turns, Lives()
+    real, lives = apply._SlotCalls._turns, Lives()
 
     def without(self: Any, known: Any) -> Any:
         first = lives.begins(self)
         return [replace(turn, ticks=turn.ticks[1:]) if first else turn for turn in real(self, known)]
 
-    patch.setattr(apply._Turns, "_turns", without)
+    patch.setattr(apply._SlotCalls, "_turns", without)
 
 
 def ticks_come_again_after_a_restart(patch: pytest.MonkeyPatch) -> None:
     """As if the last watermark were not known: those of the substream's whole life."""
-    real, lives = apply._Turns._turns, Lives()
+    real, lives = apply._SlotCalls._turns, Lives()
 
     def again(self: Any, known: Any) -> Any:
         every, first = self.declared.every, lives.begins(self)
@@ -104,53 +104,53 @@ def ticks_come_again_after_a_restart(patch: pytest.MonkeyPatch) -> None:
             found.append(replace(turn, ticks=ticks))
         return found
 
-    patch.setattr(apply._Turns, "_turns", again)
+    patch.setattr(apply._SlotCalls, "_turns", again)
 
 
 def first_times_are_forgotten_at_a_restart(patch: pytest.MonkeyPatch) -> None:
     """A substream that is silent then has never had a tuple."""
-    real, lives = apply._Turns._turns, Lives()
+    real, lives = apply._SlotCalls._turns, Lives()
 
     def forgetful(self: Any, known: Any) -> Any:
         return real(self, {} if lives.begins(self) else known)
 
-    patch.setattr(apply._Turns, "_turns", forgetful)
+    patch.setattr(apply._SlotCalls, "_turns", forgetful)
 
 
 def older_rows_win(patch: pytest.MonkeyPatch) -> None:
-    real = state_tables.newest
+    real = state_tables.newest_rows
 
     def oldest(declared: Any, parts: Any) -> pa.Table:
         return _aged(real(declared, [_aged(part) for part in parts]))
 
-    patch.setattr(state_tables, "newest", oldest)
+    patch.setattr(state_tables, "newest_rows", oldest)
 
 
 def _aged(rows: pa.Table) -> pa.Table:
     """The younger a row was, the older it is now."""
-    place = rows.schema.get_field_index(state_tables.AT)
+    place = rows.schema.get_field_index(state_tables.EPOCH_COLUMN)
     return rows.set_column(place, rows.schema.field(place), pc.negate(rows.column(place)))
 
 
 def tables_are_not_rolled_back(patch: pytest.MonkeyPatch) -> None:
     """The second attempt of a task finds what the first made of the tables: every change is applied twice."""
-    real = processor_calls.run
+    real = processor_calls.run_processor
 
     def twice(*given: Any) -> Iterator[Any]:
         list(real(*given))
         yield from real(*given)
 
-    patch.setattr(processor_calls, "run", twice)
+    patch.setattr(processor_calls, "run_processor", twice)
 
 
 def broadcast_tuples_are_doubled(patch: pytest.MonkeyPatch) -> None:
-    real = Sequences.__init__
+    real = SubstreamTuples.__init__
 
-    def doubled(self: Sequences, given: Sequence[pa.Table], *others: Any) -> None:
+    def doubled(self: SubstreamTuples, given: Sequence[pa.Table], *others: Any) -> None:
         for_all = [each.filter(pc.equal(each.column(SUBSTREAM), EVERYWHERE)) for each in given]
         real(self, [*given, *for_all], *others)
 
-    patch.setattr(Sequences, "__init__", doubled)
+    patch.setattr(SubstreamTuples, "__init__", doubled)
 
 
 def broadcast_tuples_reach_some(patch: pytest.MonkeyPatch) -> None:
@@ -159,8 +159,8 @@ def broadcast_tuples_reach_some(patch: pytest.MonkeyPatch) -> None:
 
     def some(numbers: Any, members: Any) -> Any:
         keys, for_all = real(numbers, members)
-        lost = (keys >> substream_tuples.ROW == max(members, default=0)) & (
-            numbers[keys & substream_tuples.PLACE] == EVERYWHERE
+        lost = (keys >> substream_tuples.ROW_BITS == max(members, default=0)) & (
+            numbers[keys & substream_tuples.ROW_MASK] == EVERYWHERE
         )
         return keys[~lost], for_all
 
@@ -184,16 +184,16 @@ def one_time_is_separated(patch: pytest.MonkeyPatch) -> None:
 
 def a_time_is_cut_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
     """Tuples at the watermark are handed over already: others of that time may follow in the next epoch."""
-    real = Sequences.__init__
+    real = SubstreamTuples.__init__
 
-    def eager(self: Sequences, given: Any, schema: pa.Schema, before: int, after: int, members: Any) -> None:
+    def eager(self: SubstreamTuples, given: Any, schema: pa.Schema, before: int, after: int, members: Any) -> None:
         real(self, given, schema, before, after + 1, members)
 
-    patch.setattr(Sequences, "__init__", eager)
+    patch.setattr(SubstreamTuples, "__init__", eager)
 
 
 def the_end_is_called_twice(patch: pytest.MonkeyPatch) -> None:
-    real = processor_calls.run
+    real = processor_calls.run_processor
 
     def ending(*given: Any) -> Iterator[Any]:
         yield from real(*given)
@@ -201,7 +201,7 @@ def the_end_is_called_twice(patch: pytest.MonkeyPatch) -> None:
         if end is not None:
             yield from real(processor, declared, substream, tuples.slice(0, 0), state, (), end)
 
-    patch.setattr(processor_calls, "run", ending)
+    patch.setattr(processor_calls, "run_processor", ending)
 
 
 def copies_are_shared(patch: pytest.MonkeyPatch) -> None:
@@ -224,32 +224,32 @@ def always_renewed(patch: pytest.MonkeyPatch) -> None:
 def bases_forget_what_changed(patch: pytest.MonkeyPatch) -> None:
     """The base of a group that had rows is written without what the epoch changed of them."""
     always_renewed(patch)
-    real = Keeping._base
+    real = SlotStateTables._base
 
-    def stale(self: Keeping, table: str, delta: pa.Table, groups: Any) -> pa.Table:
+    def stale(self: SlotStateTables, table: str, delta: pa.Table, groups: Any) -> pa.Table:
         return real(self, table, delta.filter(pa.array(~np.isin(self._groups(table, delta), groups))), groups)
 
-    patch.setattr(Keeping, "_base", stale)
+    patch.setattr(SlotStateTables, "_base", stale)
 
 
 def merges_drop_what_is_gone(patch: pytest.MonkeyPatch) -> None:
     """A tombstone goes, though what it hides lies in a block that is not merged."""
-    real = slot_state_tables.write_merged
+    real = slot_state_tables.write_merged_table
     patch.setattr(bases, "FAN_IN", 2)
     patch.setattr(state_table_groups, "FINE", 1)  # groups in which a row stays when another goes
 
     def without(*given: Any) -> Any:
-        found = state_tables.newest
+        found = state_tables.newest_rows
 
         def no_tombs(declared: Any, parts: Any) -> pa.Table:
             rows = found(declared, parts)
-            return rows.filter(pc.invert(rows.column(state_tables.GONE)))
+            return rows.filter(pc.invert(rows.column(state_tables.DELETED_COLUMN)))
 
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(state_tables, "newest", no_tombs)
+            inner.setattr(state_tables, "newest_rows", no_tombs)
             return real(*given)
 
-    patch.setattr(slot_state_tables, "write_merged", without)
+    patch.setattr(slot_state_tables, "write_merged_table", without)
 
 
 def always_trimmed(patch: pytest.MonkeyPatch) -> None:
@@ -264,7 +264,7 @@ def what_waits_is_lost(patch: pytest.MonkeyPatch) -> None:
 
 def trimmed_blocks_stay(patch: pytest.MonkeyPatch) -> None:
     always_trimmed(patch)
-    patch.setattr(outcome, "trimmed", lambda *_: [])
+    patch.setattr(outcome, "blocks_rewritten", lambda *_: [])
 
 
 def merged_blocks_are_trimmed(patch: pytest.MonkeyPatch) -> None:
@@ -286,14 +286,14 @@ def no_slot_keeps_what_is_for_all(patch: pytest.MonkeyPatch) -> None:
 
 def _keeping_for_all(patch: pytest.MonkeyPatch, groups: Callable[[list[int]], list[int]]) -> None:
     always_trimmed(patch)
-    real = apply._Turns._left
+    real = apply._SlotCalls._left
 
     def left(self: Any, given: Any) -> pa.Table:
         turns = copy.copy(self)
         turns.groups = groups(self.groups)
         return real(turns, given)
 
-    patch.setattr(apply._Turns, "_left", left)
+    patch.setattr(apply._SlotCalls, "_left", left)
 
 
 CANARIES = [

@@ -24,8 +24,8 @@ from headrace.reference import interpreter, processors, reference
 from headrace.state.blocks import BlockReader
 from headrace.task.block_writer import Task
 from headrace.task.messages import Message, decode, encode
-from headrace.task.slot_state_tables import Keeping
-from headrace.task.stages import process, split
+from headrace.task.slot_state_tables import SlotStateTables
+from headrace.task.stages import run_splitter, run_stage
 from tests.crash import killing, watching
 
 from .driving import SLOTS, Driven, driven
@@ -82,14 +82,14 @@ class Faults:
 
         messages: list[Message] = []
         for partition, given in enumerate(windows or [[]]):
-            messages += self.task(epoch, lambda a, p=partition, g=given: split(epoch, task(0, p, a), g))
+            messages += self.task(epoch, lambda a, p=partition, g=given: run_splitter(epoch, task(0, p, a), g))
         for stage in range(1, epoch.plan.stages + 1):
             inboxes: list[list[Message]] = [[] for _ in range(epoch.slots)]
             for message in messages:
                 inboxes[message.slot].append(message)
             messages = []
             for slot, inbox in enumerate(inboxes):
-                messages += self.task(epoch, lambda a, s=stage, n=slot, i=inbox: process(epoch, s, task(s, n, a), i))
+                messages += self.task(epoch, lambda a, s=stage, n=slot, i=inbox: run_stage(epoch, s, task(s, n, a), i))
         return messages
 
     def task(self, epoch: Any, attempt: Attempt) -> list[Message]:
@@ -216,13 +216,13 @@ def tasks_that_fail(seed: int, patch: pytest.MonkeyPatch) -> Counter[str]:
 def test_tables_that_outlive_an_attempt_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Broken on purpose: who does a task again finds the tables as the attempt before left them."""
     kept: dict[Any, Any] = {}
-    opened = Keeping.open
+    opened = SlotStateTables.open
 
     def found(self: Any, table: str, substreams: Any) -> Any:
         name = (self.epoch.run, self.epoch.number, self.task.partition, table)
         return kept.setdefault(name, kept.get(name) or opened(self, table, substreams))
 
-    monkeypatch.setattr(Keeping, "open", found)
+    monkeypatch.setattr(SlotStateTables, "open", found)
     for seed in range(20):
         with monkeypatch.context() as patch:
             try:

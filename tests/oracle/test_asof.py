@@ -112,7 +112,7 @@ def test_it_is_the_asof_join_of_sql(seed: int, by: list[str]) -> None:
     found = drive(query, cut({n: Table(n, t, "6 seconds") for n, t in tables.items()}, 5, seed), seed, change_slots=0.5)
     near = "true" if within is None else f"epoch_us(l.ts) - epoch_us(r.ts) <= {within}"
     on = " AND ".join(f"l.{name} = r.{name}" for name in by)
-    expected = duck.run(IN_SQL.format(near=near, keys=", ".join(by), on=on), tables)
+    expected = duck.run_select(IN_SQL.format(near=near, keys=", ".join(by), on=on), tables)
     assert expected["r_x"].null_count < expected.num_rows - 30
     same(expected.cast(found.schema), found, query)
 
@@ -129,7 +129,7 @@ def test_null_meets_nothing_and_nan_and_negative_zero_their_like(by: list[str], 
         on = " AND ".join(f"l.{name} = r.{name}" for name in by)
         join = "ASOF LEFT JOIN" if how == "left" else "ASOF JOIN"
         sql = f"SELECT l.x AS l_x, r.x AS r_x FROM rows l {join} (FROM rows WHERE x % 2 = 0) r ON {on} AND l.ts >= r.ts"
-        same(duck.run(sql, {"rows": rows}), found.select(["l_x", "r_x"]))
+        same(duck.run_select(sql, {"rows": rows}), found.select(["l_x", "r_x"]))
 
 
 @pytest.mark.parametrize("kind", KEYS)
@@ -142,7 +142,7 @@ def test_keys_of_every_kind(kind: str) -> None:
     found = in_two_epochs(query, {"a": rows}, 3)
     same(reference(query), found)
     sql = "SELECT l.x AS l_x, r.x AS r_x FROM rows l ASOF LEFT JOIN (FROM rows WHERE x < 6) r ON l.v = r.v AND l.ts >= r.ts"
-    same(duck.run(sql, {"rows": rows}), found.select(["l_x", "r_x"]))
+    same(duck.run_select(sql, {"rows": rows}), found.select(["l_x", "r_x"]))
 
 
 def test_keys_of_two_widths_meet() -> None:
@@ -225,7 +225,7 @@ def test_without_tuples_that_could_ask_nothing_is_held() -> None:
     query = table_stream(a, name="a").asof(table_stream(b, name="b"), by=["k"])
     after = [FOREVER, 10 * SECOND]
     (operator,) = planned(query)
-    results, waiting, kept = asof.look_up(operator, a, b, after)
+    results, waiting, kept = asof.join_asof(operator, a, b, after)
     assert (results.num_rows, waiting.num_rows, kept.num_rows) == (1, 0, 0)
 
 
@@ -326,13 +326,13 @@ def forgets_tuples_that_wait(patch: pytest.MonkeyPatch) -> None:
 
 
 def does_not_wait_for_the_other(patch: pytest.MonkeyPatch) -> None:
-    real = asof.look_up
-    patch.setattr("headrace.operators.asof.look_up", lambda o, a, c, after: real(o, a, c, [after[0], after[0]]))
+    real = asof.join_asof
+    patch.setattr("headrace.operators.asof.join_asof", lambda o, a, c, after: real(o, a, c, [after[0], after[0]]))
 
 
 def takes_the_first_of_a_time(patch: pytest.MonkeyPatch) -> None:
     def first(changes: pa.Table, columns: Any) -> pa.Table:
-        changes = asof.ordered(changes, (asof.KEY, "ts", *columns))
+        changes = asof.order_rows(changes, (asof.KEY, "ts", *columns))
         pairs = list(zip(asof._keys(changes).tolist(), asof.times(changes).tolist(), strict=True))
         return changes.filter(pa.array([n == 0 or pairs[n] != pairs[n - 1] for n in range(len(pairs))], pa.bool_()))
 
@@ -340,12 +340,12 @@ def takes_the_first_of_a_time(patch: pytest.MonkeyPatch) -> None:
 
 
 def misses_its_own_time(patch: pytest.MonkeyPatch) -> None:
-    real = numba_loops.as_of
-    patch.setattr(numba_loops, "as_of", lambda keys, at, *others: real(keys, at - 1, *others))
+    real = numba_loops.asof_positions
+    patch.setattr(numba_loops, "asof_positions", lambda keys, at, *others: real(keys, at - 1, *others))
 
 
 def null_meets_null(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("headrace.operators.asof.without_null", lambda tuples, by: tuples)
+    patch.setattr("headrace.operators.asof.drop_null_keys", lambda tuples, by: tuples)
 
 
 CANARIES = [

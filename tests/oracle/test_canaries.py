@@ -81,14 +81,14 @@ def equal_keys_miss_the_edge(patch: pytest.MonkeyPatch) -> None:
 
 
 def chunks_of_equal_keys_overlap(patch: pytest.MonkeyPatch) -> None:
-    real = equijoin.candidates
+    real = equijoin.hash_candidates
 
     def twice(*given: Any) -> Any:
         found = list(real(*given))
         return [*found, *found[1:2]]
 
     patch.setattr(pairs, "MOST_PAIRS", 5)
-    patch.setattr(equijoin, "candidates", twice)
+    patch.setattr(equijoin, "hash_candidates", twice)
 
 
 def hashes_negative_zero_apart(patch: pytest.MonkeyPatch) -> None:
@@ -115,20 +115,20 @@ def cells_overlap(patch: pytest.MonkeyPatch) -> None:
 def late_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
     real = watermarks._moved
 
-    def ahead(clock: watermarks.Clock, heard: watermarks.Heard, lateness: int) -> watermarks.Clock:
+    def ahead(clock: watermarks.SourceClock, heard: watermarks.Heard, lateness: int) -> watermarks.SourceClock:
         return real(clock, heard, max(lateness - SECOND, 0))
 
     patch.setattr(watermarks, "_moved", ahead)
 
 
 def ranks_start_again(patch: pytest.MonkeyPatch) -> None:
-    real = order.rank
-    patch.setattr(order, "rank", lambda left, right, given: real(left, right, (0, 0)))
+    real = order.rank_tuples
+    patch.setattr(order, "rank_tuples", lambda left, right, given: real(left, right, (0, 0)))
 
 
 def releases_at_the_bound(patch: pytest.MonkeyPatch) -> None:
-    real = order.release
-    patch.setattr(order, "release", lambda held, bound: real(held, bound + 1))
+    real = order.release_in_sequence
+    patch.setattr(order, "release_in_sequence", lambda held, bound: real(held, bound + 1))
 
 
 def merges_lose_a_block(patch: pytest.MonkeyPatch) -> None:
@@ -156,7 +156,7 @@ def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
 
 def slices_miss_the_last_tuple(patch: pytest.MonkeyPatch) -> None:
     real = window_join._cuts
-    patch.setattr(window_join, "FEW_PAIRS", 20)
+    patch.setattr(window_join, "FEWEST_SLICE_PAIRS", 20)
     patch.setattr(
         window_join, "_cuts", lambda *given: ((start, max(stop - 1, start + 1)) for start, stop in real(*given))
     )

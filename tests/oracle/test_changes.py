@@ -16,7 +16,7 @@ import pytest
 
 import headrace as hr
 from headrace.compile import plan_of
-from headrace.difference import difference, leftover
+from headrace.difference import difference, unmatched_rows
 from headrace.errors import QueryChanged, QueryError, SinkError
 from headrace.evolve import compare
 from headrace.reference import reference
@@ -81,7 +81,7 @@ def emitted(query: Stream, first: int, last: int | None) -> pa.Table:
     epochs = [{"s": rows(number)} for number in range(EPOCHS)]
     whole = reference(query, epochs=epochs[:last], end=last is None)
     before = reference(query, epochs=epochs[:first], end=False) if first else whole.slice(0, 0)
-    missing, extra = leftover(whole, before)
+    missing, extra = unmatched_rows(whole, before)
     assert not extra.num_rows, "results are never taken back"
     return missing
 
@@ -372,7 +372,7 @@ def test_a_folder_of_results_keeps_its_columns(parts: bool, tmp_path: Path) -> N
         run.epoch(rows(number))
     run.close()
     with StateStore.open(tmp_path / "state", fsync=False) as store:
-        begun = compare.begin(store, [node_of(after)], [False], "False")
+        begun = compare.start_on_state(store, [node_of(after)], [False], "False")
     with pytest.raises(
         QueryError, match=r"holds results with other columns \(.*x decimal.*\) than .*y decimal.*a new folder"
     ):
@@ -521,7 +521,7 @@ def test_a_column_of_a_table_before_state_keeps_its_type(tmp_path: Path) -> None
 
 
 def described(*queries: Stream) -> dict[str, Any]:
-    return compare.described([node_of(query) for query in queries], [False] * len(queries), "False")
+    return compare.describe_query([node_of(query) for query in queries], [False] * len(queries), "False")
 
 
 def test_why_an_operator_is_lost_is_never_the_same_words_twice() -> None:
@@ -529,7 +529,7 @@ def test_why_an_operator_is_lost_is_never_the_same_words_twice() -> None:
         zones = arrow_table(pa.table({"z": [0, 1], **more}), name="zones")
         return stream().join(zones, on="l.n = r.z").distinct(by=["z"], within="1 second")
 
-    (why,) = compare.compare(described(query()), described(query(area=[1, 2]))).lost.values()
+    (why,) = compare.compare_queries(described(query()), described(query(area=[1, 2]))).lost.values()
     assert why == (
         "the columns that come to it were ts, user, kind, n, z of table zones,"
         " are ts, user, kind, n, z of table zones, area of table zones"

@@ -382,7 +382,7 @@ def ranks_across(patch: pytest.MonkeyPatch) -> None:
     def together(left: pa.Table, right: pa.Table, by: str, given: Any) -> Any:
         before = given.get(0, (0, 0))
         after = (before[0] + left.num_rows, before[1] + right.num_rows)
-        return *order.rank(left, right, before), {0: after}
+        return *order.rank_tuples(left, right, before), {0: after}
 
     patch.setattr(order, "rank_within", together)
 
@@ -393,18 +393,18 @@ def forgets_ranks(patch: pytest.MonkeyPatch) -> None:
 
 
 def drops_one_too_many(patch: pytest.MonkeyPatch) -> None:
-    real = count_join.among_last
-    patch.setattr(count_join, "among_last", lambda state, last: real(state, last - 1))
+    real = count_join.last_of_substream
+    patch.setattr(count_join, "last_of_substream", lambda state, last: real(state, last - 1))
 
 
 def sends_to_one_instead_of_all(patch: pytest.MonkeyPatch) -> None:
-    real = split.Divided.tuples.fget
+    real = split.SplitTuples.tuples.fget
 
-    def to_one(self: split.Divided) -> pa.Table:
+    def to_one(self: split.SplitTuples) -> pa.Table:
         targets = np.where(self.targets == EVERYWHERE, np.int32(0), self.targets)
         return real(replace(self, targets=targets, counts=replace(self.counts, broadcast=0)))
 
-    patch.setattr(split.Divided, "tuples", property(to_one))
+    patch.setattr(split.SplitTuples, "tuples", property(to_one))
 
 
 def counts_in_every_edge(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from headrace.compile import STRATEGIES
 from headrace.difference import difference
 from headrace.errors import DataError
 from headrace.query import nodes
-from headrace.reference import Failed, failed_tuples, reference
+from headrace.reference import FailedByStep, failed_tuples, reference
 from headrace.state.manifest import Manifest
 from headrace.stream import Stream, node_of
 from headrace.testing import table_stream
@@ -134,7 +134,8 @@ def random_query(r: random.Random, a: Stream, b: Stream) -> Stream:
 
 def behind_windows(query: Stream) -> bool:
     return any(
-        isinstance(node, nodes.Pairing | nodes.Aggregation | nodes.Distinct) for node in nodes.walk(node_of(query))
+        isinstance(node, nodes.PairingNode | nodes.Aggregation | nodes.Distinct)
+        for node in nodes.walk_nodes(node_of(query))
     )
 
 
@@ -150,7 +151,7 @@ def kind(words: str) -> str:
     return words.removeprefix("filter ").split()[0] if words.startswith("filter case") else words.split()[0]
 
 
-def expected_failures(failed: Sequence[Failed]) -> Counter[tuple[str, ...]]:
+def expected_failures(failed: Sequence[FailedByStep]) -> Counter[tuple[str, ...]]:
     """With a source: who, in what kind of step, which tuple. Behind windows the engine knows only what it still needs."""
     known = [(f.source, kind(f.words), row) for f in failed if f.source is not None for row in texts(f.table)]
     return Counter(known) + Counter(("", kind(f.words)) for f in failed if f.source is None for _ in texts(f.table))
@@ -168,7 +169,7 @@ def kept_failures(run: Driven) -> Counter[tuple[str, ...]]:
     return found
 
 
-def check_counts(last: Manifest, failed: Sequence[Failed]) -> None:
+def check_counts(last: Manifest, failed: Sequence[FailedByStep]) -> None:
     for name, source in last.sources.items():
         assert source.failed == sum(f.table.num_rows for f in failed if f.source == name)
         assert source.delivered == source.accepted + source.late + source.rejected, "a failed tuple stays accepted"

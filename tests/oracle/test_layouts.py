@@ -52,7 +52,7 @@ def keyed(seed: int) -> Case:
 
 def sharing(case: Case) -> set[str]:
     """The operators that share the slots of another, or may do so in an epoch."""
-    return {o.name for o in compile_query([node_of(case.query)]).operators if o.follows or o.beside}
+    return {o.name for o in compile_query([node_of(case.query)]).operators if o.follows or o.colocate_with}
 
 
 def strategies_of(seed: int) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ import pytest
 from headrace.columnar import duck
 from headrace.columnar.types import TS_TYPE
 from headrace.compile import STRATEGIES, compile_query
-from headrace.difference import difference, leftover
+from headrace.difference import difference, unmatched_rows
 from headrace.kernels.joins import pairs, window_join
 from headrace.operators import joins
 from headrace.query import nodes
@@ -117,7 +117,7 @@ def test_a_new_layout_at_every_epoch(seed: int) -> None:
 def test_joins_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_case(f"join-layout-{seed}", ("time_join", "time_join", "count_join", "filter"), depth=(1, 1, 2))
     if seed % 2:
-        monkeypatch.setattr(window_join, "FEW_PAIRS", 20)
+        monkeypatch.setattr(window_join, "FEWEST_SLICE_PAIRS", 20)
         monkeypatch.setattr(joins, "FEW_ROWS", 0)
     monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
     check(case, seed, epochs=5, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed, followed(case.query)))
@@ -152,10 +152,10 @@ def test_seven_groups(seed: int) -> None:
 def test_small_limits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are merged by twos, splitters flush after every window, messages and joins are cut into small pieces."""
     monkeypatch.setattr(sorted_runs, "FAN_IN", 2)
-    monkeypatch.setattr(outlet, "FULL", 5)
+    monkeypatch.setattr(outlet, "MOST_TUPLES_TOGETHER", 5)
     monkeypatch.setattr(joins, "FEW_ROWS", 0)
     monkeypatch.setattr(outlet, "LARGEST_BODY", 300)
-    monkeypatch.setattr(window_join, "FEW_PAIRS", 20)
+    monkeypatch.setattr(window_join, "FEWEST_SLICE_PAIRS", 20)
     monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
     check(make_case(f"limits-{seed}"), seed, epochs=5, change_slots=0.3)
 
@@ -237,7 +237,7 @@ def test_best_effort_time_joins_give_no_wrong_result(seed: int) -> None:
     )
     arrived = cut(case.tables, 4, seed)
     found = drive(case.query, arrived, seed, best_effort=True)
-    _, extra = leftover(reference(case.query, epochs=arrived), found)
+    _, extra = unmatched_rows(reference(case.query, epochs=arrived), found)
     assert extra.num_rows == 0, f"{extra.to_pylist()[:5]}\n{case!r}"
 
 
@@ -330,7 +330,7 @@ def test_null_nan_and_negative_zero_as_groups(by: list[str], slots: int) -> None
     same(reference(query), found)
     keys = ", ".join(by)
     sql = f"SELECT {keys}, count(*) AS n, sum(x) AS t, min(f) AS m FROM rows GROUP BY {keys}"
-    same(duck.run(sql, {"rows": rows}), found.select([*by, "n", "t", "m"]))
+    same(duck.run_select(sql, {"rows": rows}), found.select([*by, "n", "t", "m"]))
 
 
 @pytest.mark.parametrize("slots", SLOTS)
@@ -344,7 +344,7 @@ def test_null_nan_and_negative_zero_in_joins(on: str, slots: int) -> None:
     query = s.join(s, on=on, within="1 day").map("l_x", "r_x")
     found = in_epochs(query, rows, slots)
     same(reference(query), found)
-    direct = duck.run(f"SELECT l.x AS l_x, r.x AS r_x FROM rows l JOIN rows r ON {on}", {"rows": rows})
+    direct = duck.run_select(f"SELECT l.x AS l_x, r.x AS r_x FROM rows l JOIN rows r ON {on}", {"rows": rows})
     same(direct, found.select(["l_x", "r_x"]))
 
 
@@ -380,13 +380,13 @@ def test_keys_of_every_kind(kind: str, slots: int) -> None:
         query = s.join(s, on=on, within="1 day").map("l_x", "r_x")
         found = in_epochs(query, rows, slots)
         same(reference(query), found)
-        direct = duck.run(f"SELECT l.x AS l_x, r.x AS r_x FROM rows l JOIN rows r ON {on}", {"rows": rows})
+        direct = duck.run_select(f"SELECT l.x AS l_x, r.x AS r_x FROM rows l JOIN rows r ON {on}", {"rows": rows})
         same(direct, found.select(["l_x", "r_x"]))
     for function in ("sum(x)", "list(x)"):
         query = s.aggregate(by=["v"], window="1 day", t=function)
         found = in_epochs(query, rows, slots)
         same(reference(query), found)
-        assert found.num_rows == len(duck.run("SELECT v FROM rows GROUP BY v", {"rows": rows}))
+        assert found.num_rows == len(duck.run_select("SELECT v FROM rows GROUP BY v", {"rows": rows}))
 
 
 def in_epochs(query: Stream, rows: pa.Table, slots: int) -> pa.Table:

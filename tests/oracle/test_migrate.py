@@ -21,15 +21,15 @@ import pytest
 
 import headrace as hr
 from headrace.cli import explain_output
-from headrace.difference import difference, leftover
+from headrace.difference import difference, unmatched_rows
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch, WriterConflict
 from headrace.evolve import migrate
 from headrace.reference import reference
 from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
-from headrace.support.event_time import as_datetime
-from headrace.telemetry.epoch_record import from_manifests
+from headrace.support.event_time import to_datetime
+from headrace.telemetry.epoch_record import record_from_manifests
 from headrace.testing import LocalRun, table_stream
 from tests.processors import Counter
 
@@ -77,10 +77,10 @@ def test_what_means_the_same_goes_on_under_whatever_name(kept: list[str], tmp_pa
         begins = done.complete[f"result-{place}"]
         assert begins is not None
         whole, found = emitted(wanted, 2, None), run.results(f"result-{place}")
-        later = [table.filter(pa.compute.greater_equal(table["ts"], as_datetime(begins))) for table in (whole, found)]
+        later = [table.filter(pa.compute.greater_equal(table["ts"], to_datetime(begins))) for table in (whole, found)]
         assert later[0].num_rows and difference(*later) is None, place
-        assert leftover(whole, found)[0].num_rows, "before that something is missing, or the oracle sees nothing"
-        assert place == 1 or not leftover(whole, found)[1].num_rows, "no window was put out half filled"
+        assert unmatched_rows(whole, found)[0].num_rows, "before that something is missing, or the oracle sees nothing"
+        assert place == 1 or not unmatched_rows(whole, found)[1].num_rows, "no window was put out half filled"
     old_again = LocalRun(several("sessions", *kept), old / "state")  # which can still be gone on with
     run_on(old_again, [2])
     assert difference(emitted(STATES[kept[0]](stream()).map("x"), 2, 3), since(old_again, 2, "result-1")) is None
@@ -121,7 +121,7 @@ def test_windows_that_would_be_half_filled_are_not_put_out_and_results_say_from_
     run_on(LocalRun(query()[0], old / "state"), [0, 1])
     done = migrate_queries(old, new, query())
     begins = 1 + max(value.value for number in (0, 1) for value in rows(number)["ts"])
-    iso = as_datetime(begins + 4_000_000).isoformat()
+    iso = to_datetime(begins + 4_000_000).isoformat()
     found = []
     for epochs, incomplete in (([2], {"result-1": iso}), ([3, 6], {}), ([], {})):
         caplog.clear()
@@ -132,14 +132,14 @@ def test_windows_that_would_be_half_filled_are_not_put_out_and_results_say_from_
         for number in epochs:
             run.epoch(rows(number))
         assert run.driver.progress.incomplete == incomplete
-        record = from_manifests(run.store.previous, run.store.last)
+        record = record_from_manifests(run.store.previous, run.store.last)
         assert (f"result-1: complete from {iso} on" in explain_output._newest(record)) == bool(incomplete)
         if not epochs:
             run.end()
         found.append(since(run, 2 + len(found) + (len(found) > 1), "result-1"))  # without what is delivered again
         run.close()
     whole = reference(query()[1], epochs=[{"s": rows(number)} for number in (0, 1, 2, 3, 6)])
-    wanted = whole.filter(pa.compute.greater_equal(whole["window_start"], as_datetime(begins)))
+    wanted = whole.filter(pa.compute.greater_equal(whole["window_start"], to_datetime(begins)))
     assert wanted.num_rows and difference(wanted, pa.concat_tables(found)) is None
 
 
@@ -245,7 +245,7 @@ def test_no_window_is_half_filled_behind_another_added_operator(before: str, tmp
     begins = None if back is None else largest + 1 + back
     assert done.complete == {"result-1": None if begins is None else begins + SIZE}
     withheld = (
-        "no window is put out" if begins is None else f"windows that began before {as_datetime(begins).isoformat()}"
+        "no window is put out" if begins is None else f"windows that began before {to_datetime(begins).isoformat()}"
     )
     assert any(line.startswith("added: aggregate") and withheld in line for line in done.lines)
     run = LocalRun(query(), tmp_path / "new" / "state", slots=2)
@@ -254,7 +254,7 @@ def test_no_window_is_half_filled_behind_another_added_operator(before: str, tmp
     wanted = (
         whole.slice(0, 0)
         if begins is None
-        else whole.filter(pc.greater_equal(whole["window_start"], as_datetime(begins)))
+        else whole.filter(pc.greater_equal(whole["window_start"], to_datetime(begins)))
     )
     assert wanted.num_rows or begins is None
     assert difference(wanted, run.results("result-1")) is None
@@ -273,7 +273,7 @@ def test_no_session_is_half_filled_and_those_that_are_withheld_are_counted(tmp_p
     run_on(run, [2, 3], end=True)
     begins = 1 + max(value.value for number in (0, 1) for value in rows(number)["ts"]) + SECOND // 2
     whole, found = emitted(query()[1], 0, None), run.results("result-1")
-    wanted = whole.filter(pc.greater_equal(whole["window_start"], as_datetime(begins)))
+    wanted = whole.filter(pc.greater_equal(whole["window_start"], to_datetime(begins)))
     assert wanted.num_rows and difference(wanted, found) is None
     assert run.driver.progress.withheld["aggregate-2"] > 0
 
@@ -302,7 +302,7 @@ def test_no_window_is_half_filled_behind_a_processor_whose_results_are_later_tha
     run = LocalRun(announced(), tmp_path / "new" / "state")
     run_on(run, [2, 3], end=True)
     whole = emitted(announced()[1], 0, None)
-    wanted = whole.filter(pc.greater(whole["window_start"], as_datetime(emitted_last)))
+    wanted = whole.filter(pc.greater(whole["window_start"], to_datetime(emitted_last)))
     assert wanted.num_rows and difference(wanted, run.results("result-1")) is None
 
 

@@ -54,7 +54,7 @@ def in_sql(how: str, on: str, w1: int, w2: int, tables: dict[str, pa.Table]) -> 
         SELECT least(l.ts, r.ts) AS ts, {", ".join(columns)} FROM l {how} JOIN r
         ON ({on}) AND epoch_us(r.ts) BETWEEN epoch_us(l.ts) - {w2} AND epoch_us(l.ts) + {w1}
     """
-    return duck.run(sql, tables)
+    return duck.run_select(sql, tables)
 
 
 @seeds(2)
@@ -106,10 +106,10 @@ def test_outer_joins_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: p
 
 SMALL: list[tuple[Any, str, int]] = [
     (sorted_runs, "FAN_IN", 2),
-    (outlet, "FULL", 5),
+    (outlet, "MOST_TUPLES_TOGETHER", 5),
     (outlet, "LARGEST_BODY", 300),
     (joins, "FEW_ROWS", 0),
-    (window_join, "FEW_PAIRS", 20),
+    (window_join, "FEWEST_SLICE_PAIRS", 20),
     (pairs, "MOST_PAIRS", 7),
 ]
 
@@ -314,7 +314,7 @@ def test_best_effort_is_refused() -> None:
 
 # --- broken on purpose -------------------------------------------------------------------------------------------------
 
-Alone, Outer = outer_join.AloneOperator, outer_join.OuterJoinOperator
+Alone, Outer = outer_join.UnmatchedOperator, outer_join.OuterJoinOperator
 
 
 def forgets_marks_of_earlier_epochs(patch: pytest.MonkeyPatch) -> None:

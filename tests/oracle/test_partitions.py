@@ -23,8 +23,8 @@ from headrace.stream import Stream
 from headrace.support.event_time import NEVER
 from headrace.task import watermarks
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import Window
-from headrace.task.watermarks import Clock, Part
+from headrace.task.stages import PhysicalWindow
+from headrace.task.watermarks import PartitionClock, SourceClock
 from headrace.testing import LocalRun, table_stream
 
 SECOND = 1_000_000
@@ -83,11 +83,11 @@ class Engine:
         driver.ledgers = {
             "calls": SimpleNamespace(partitions=partitions, state=Offsets(), reader=None, counts="messages")
         }
-        windows: list[list[Window]] = [[] for _ in range(splitters)]
+        windows: list[list[PhysicalWindow]] = [[] for _ in range(splitters)]
         for name, times in given.items():  # pieces of a partition may be read by several tasks
             for number in range(splitters):
                 part = times[len(times) * number // splitters : len(times) * (number + 1) // splitters]
-                windows[number].append(Window("calls", rows(part), partition=name))
+                windows[number].append(PhysicalWindow("calls", rows(part), partition=name))
         execute = partial(execute_locally, windows=windows, storage=self.run.store.storage)
         driver.run(Position("local"), execute, quiet={"calls": sorted(quiet)})
 
@@ -154,12 +154,12 @@ def test_what_is_ahead_of_what_between_partitions_makes_nothing_late(seed: int, 
 # --- one clock ----------------------------------------------------------------------------------------------------------
 
 
-def moved(clock: Clock, **heard: int | None) -> Clock:
+def moved(clock: SourceClock, **heard: int | None) -> SourceClock:
     return watermarks._moved(clock, heard, LATENESS)
 
 
 def test_an_empty_partition_holds_the_watermark_until_it_is_idle():
-    clock = Clock().with_partitions(["a", "b"])
+    clock = SourceClock().with_partitions(["a", "b"])
     clock = moved(clock, a=50 * SECOND)
     assert clock.watermark == NEVER and clock.largest == 50 * SECOND and not clock.idle
     clock = moved(clock.silenced(["b"]))
@@ -170,14 +170,14 @@ def test_an_empty_partition_holds_the_watermark_until_it_is_idle():
 
 
 def test_a_partition_that_is_added_begins_at_the_watermark():
-    clock = moved(Clock().with_partitions(["a"]), a=50 * SECOND)
+    clock = moved(SourceClock().with_partitions(["a"]), a=50 * SECOND)
     clock = clock.with_partitions(["a", "b"])
     assert moved(clock, a=60 * SECOND).watermark == 48 * SECOND
     assert moved(clock, a=60 * SECOND, b=55 * SECOND).watermark == 53 * SECOND
 
 
 def test_where_all_are_idle_none_holds_back_the_fastest():
-    clock = moved(Clock().with_partitions(["a", "b"]), a=50 * SECOND, b=20 * SECOND)
+    clock = moved(SourceClock().with_partitions(["a", "b"]), a=50 * SECOND, b=20 * SECOND)
     clock = moved(clock.silenced(["a", "b"]))
     assert clock.idle and clock.watermark == 48 * SECOND
     assert not moved(clock, b=None).idle, "who comes late speaks"
@@ -185,9 +185,9 @@ def test_where_all_are_idle_none_holds_back_the_fastest():
 
 def test_tuples_of_a_partition_that_nobody_knows_are_an_error():
     with pytest.raises(EngineError, match=r"partitions that nobody knows: \['c'\]"):
-        moved(Clock(partitions={"a": Part()}), c=1)
+        moved(SourceClock(partitions={"a": PartitionClock()}), c=1)
 
 
 def test_how_far_ahead_is_believed_goes_by_the_largest_of_all():
-    clock = moved(Clock().with_partitions(["a", "b"]), a=50 * SECOND)
+    clock = moved(SourceClock().with_partitions(["a", "b"]), a=50 * SECOND)
     assert watermarks.accepts_until(clock, LATENESS, 5 * SECOND) == 55 * SECOND

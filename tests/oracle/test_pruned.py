@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.compile import STRATEGIES, compile_query
-from headrace.operators import State
+from headrace.operators import StateKind
 from headrace.state import sorted_runs
 from headrace.stream import Stream, node_of
 
@@ -42,7 +42,7 @@ def test_what_was_dropped_is_not_missed(seed: int, monkeypatch: pytest.MonkeyPat
 
 def held(query: Stream, strategy: str) -> dict[str, list[list[str]]]:
     operators = compile_query([node_of(query)], [True], strategy).operators
-    return {o.name: [s.names for s in o.schemas] for o in operators if o.state is not State.NONE}
+    return {o.name: [s.names for s in o.schemas] for o in operators if o.state is not StateKind.NONE}
 
 
 @pytest.mark.long

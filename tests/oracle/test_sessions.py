@@ -102,7 +102,7 @@ def in_sql(rows: pa.Table, by: list[str], gap: int, functions: dict[str, str]) -
     computed = ", ".join(f"{text} AS {name}" for name, text in functions.items())
     keys = "".join(f"{name}, " for name in by)
     sql = IN_SQL.format(by=", ".join(by) or "1 = 1", keys=keys, gap=gap, functions=computed)
-    return duck.run(sql, {"rows": rows})
+    return duck.run_select(sql, {"rows": rows})
 
 
 @seeds(6)
@@ -260,16 +260,18 @@ def test_a_session_without_a_function_is_refused() -> None:
 
 
 def ends_at_the_gap(patch: pytest.MonkeyPatch) -> None:
-    real = numba_loops.sessions
-    patch.setattr(numba_loops, "sessions", lambda keys, first, last, gap, *out: real(keys, first, last, gap - 1, *out))
+    real = numba_loops.number_sessions
+    patch.setattr(
+        numba_loops, "number_sessions", lambda keys, first, last, gap, *out: real(keys, first, last, gap - 1, *out)
+    )
 
 
 def closes_too_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sessions, "minus", lambda bound, gap: bound)
+    patch.setattr(sessions, "move_back", lambda bound, gap: bound)
 
 
 def closes_too_late(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(session_aggregate, "minus", lambda bound, gap: bound)  # its watermark is ahead of its results
+    patch.setattr(session_aggregate, "move_back", lambda bound, gap: bound)  # its watermark is ahead of its results
 
 
 def looks_at_the_last_stretch_only(patch: pytest.MonkeyPatch) -> None:

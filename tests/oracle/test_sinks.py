@@ -42,7 +42,7 @@ class Parts:
 @seeds(40)
 def test_any_query_into_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
-        monkeypatch.setattr(outlet, "FULL", 7)  # several parts per task
+        monkeypatch.setattr(outlet, "MOST_TUPLES_TOGETHER", 7)  # several parts per task
     check(make_case(f"parts-{seed}"), seed, reopen=0.5, change_slots=0.3, results=lambda folder: Parts(folder, seed))
 
 

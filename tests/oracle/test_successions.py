@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.evolve.twins import Pairs
+from headrace.evolve.twins import QueryPairing
 from headrace.operators.apply import ApplyOperator
 from headrace.telemetry import incomplete
 
@@ -48,8 +48,8 @@ def test_three_hundred_pairs(tmp_path: Path) -> None:
 
 
 def _withhold_where_a_time_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    given = incomplete.since
-    monkeypatch.setattr(incomplete, "since", lambda plan, begun: given(plan, _known(begun)))
+    given = incomplete.withhold_incomplete
+    monkeypatch.setattr(incomplete, "withhold_incomplete", lambda plan, begun: given(plan, _known(begun)))
 
 
 def _known(begun: incomplete.Begun) -> incomplete.Begun:
@@ -61,7 +61,7 @@ def _take_results_for_no_later_than_their_cause(monkeypatch: pytest.MonkeyPatch)
 
 
 def _pair_operators_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Pairs, "_take_all", lambda *given: None)
+    monkeypatch.setattr(QueryPairing, "_take_all", lambda *given: None)
 
 
 FAULTS = (_withhold_where_a_time_is_known, _take_results_for_no_later_than_their_cause, _pair_operators_by_name)

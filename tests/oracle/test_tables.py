@@ -27,7 +27,7 @@ from headrace.kernels.joins import band, pair_loop, table_join
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.sources.tables import mounted_table
-from headrace.sources.tables import rows as read_rows
+from headrace.sources.tables import table_rows as read_rows
 from headrace.state.blocks import block_name, write_block
 from headrace.state.head import head_name
 from headrace.stream import Stream, Table, node_of
@@ -86,8 +86,8 @@ def sides(seed: int) -> tuple[pa.Table, pa.Table]:
 
 def in_small_pieces(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("headrace.kernels.joins.pairs.MOST_PAIRS", 7)
-    patch.setattr("headrace.task.steps.FULL", 5)
-    patch.setattr(table_join, "MANY", 60)
+    patch.setattr("headrace.task.steps.MOST_TUPLES_TOGETHER", 5)
+    patch.setattr(table_join, "MOST_PAIRS_TOGETHER", 60)
 
 
 def compiled(patch: pytest.MonkeyPatch) -> None:
@@ -106,7 +106,7 @@ def test_it_is_the_join_of_sql(on: str, how: str, tmp_path: Path, monkeypatch: p
         query = table_stream(left, name="a").join(arrow_table(right, name="t"), on=on, how=how)
         node: Any = node_of(query)
         columns = ", ".join(f'{side}."{column}" AS "{name}"' for name, side, column in node.columns)
-        expected = duck.run(f"SELECT l.ts, {columns} FROM l {how} JOIN r ON {on}", {"l": left, "r": right})
+        expected = duck.run_select(f"SELECT l.ts, {columns} FROM l {how} JOIN r ON {on}", {"l": left, "r": right})
         same(expected.cast(query.schema), reference(query), on)
         for way in WAYS[how]:
             if way is compiled and node.on.native is None:
@@ -703,36 +703,38 @@ def test_a_predicate_that_fails_stops_the_run_and_is_named(tmp_path: Path) -> No
 
 
 def forgets_the_last_of_a_range(patch: pytest.MonkeyPatch) -> None:
-    real = band.ranges
-    patch.setattr(band, "ranges", lambda *given: (real(*given)[0], np.maximum(real(*given)[1] - 1, real(*given)[0])))
+    real = band.point_ranges
+    patch.setattr(
+        band, "point_ranges", lambda *given: (real(*given)[0], np.maximum(real(*given)[1] - 1, real(*given)[0]))
+    )
 
 
 def looks_up_other_rows(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        table_join.Kept,
+        table_join.IndexedTable,
         "by_hash",
         property(lambda self: (np.arange(self.rows.num_rows), np.zeros(self.rows.num_rows, np.uint64))),
     )
 
 
 def forgets_tuples_without_a_row(patch: pytest.MonkeyPatch) -> None:
-    real = table_join.joined
+    real = table_join.side_by_side
     patch.setattr(
         table_join,
-        "joined",
+        "side_by_side",
         lambda step, left, right: real(step, left if right is not None else left.slice(0, 0), right),
     )
 
 
 def keeps_tuples_that_have_a_row(patch: pytest.MonkeyPatch) -> None:
-    real = table_join.look_up
+    real = table_join.join_table
 
     def twice(tuples: pa.Table, table: Any) -> Any:
         yield from real(tuples, table)
         if table.step.keep:
-            yield table_join.joined(table.step, tuples, None)
+            yield table_join.side_by_side(table.step, tuples, None)
 
-    patch.setattr("headrace.task.steps.look_up", twice)
+    patch.setattr("headrace.task.steps.join_table", twice)
 
 
 def null_is_near_to_something(patch: pytest.MonkeyPatch) -> None:
@@ -762,13 +764,13 @@ def test_a_broken_one_is_seen(canary: Callable[..., None], monkeypatch: pytest.M
 
 
 def goes_on_with_the_first(patch: pytest.MonkeyPatch) -> None:
-    real = table_join.kept
-    patch.setattr("headrace.task.steps.kept", lambda step, rows, checksum: real(step, rows, "the same"))
+    real = table_join.indexed_table
+    patch.setattr("headrace.task.steps.indexed_table", lambda step, rows, checksum: real(step, rows, "the same"))
 
 
 def reads_no_more(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        table_versions.Versions,
+        table_versions.TableVersions,
         "_take",
         lambda self, table, found: None if table.known else setattr(table, "read", found),
     )

@@ -15,7 +15,7 @@ from headrace.compile import STRATEGIES
 from headrace.control import gain
 from headrace.control.policy import DIFFUSION
 from headrace.driver import driver
-from headrace.driver.layouts import Adapting
+from headrace.driver.layouts import RunLayouts
 from headrace.reference import reference
 from tests.helpers import wait_until
 from tests.oracle.driving import random_layouts
@@ -68,7 +68,7 @@ def test_a_run_that_never_rests(spark: Any, tmp_path: Path, seed: int, monkeypat
         assert run.exception is None
     expected = reference(query, epochs=[{"a": left, "b": right}], end=False)
     same(expected, read_results(tmp_path / "out", query.schema), query)
-    kept = decision_history.history(tmp_path / "checkpoint")
+    kept = decision_history.decision_history(tmp_path / "checkpoint")
     assert run.decisions[: len(kept)] == kept
     assert all(d["reason"] == "asked for" for d in run.decisions[len(kept) :])  # and no epoch came after it
 
@@ -148,7 +148,7 @@ def test_any_layouts_at_every_epoch(spark: Any, tmp_path: Path, seed: int, monke
     """The adversary of `tests/oracle/test_layouts.py` on Spark, under each strategy."""
     case, strategy = keyed(seed), STRATEGIES[seed % 3]
     layouts = random_layouts(seed, followed(case.query) if strategy == "subquery" else ())
-    monkeypatch.setattr(driver, "Adapting", lambda plan, control, _: Adapting(plan, control, layouts))
+    monkeypatch.setattr(driver, "RunLayouts", lambda plan, control, *_: RunLayouts(plan, control, layouts))
     query = transplanted(case.query, {n: case_files(spark, case, n, tmp_path, 3 + 4 * seed) for n in case.tables})
     sink = hr.sinks.parquet(tmp_path / "out")
     options = {"checkpoint": tmp_path / "checkpoint", "epoch": "0 seconds", "slots": 3, "strategy": strategy}

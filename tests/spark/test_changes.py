@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import cli
-from headrace.difference import difference, leftover
+from headrace.difference import difference, unmatched_rows
 from headrace.reference import reference
 from headrace.stream import node_of
 from tests.helpers import add_file, wait_until
@@ -74,7 +74,7 @@ def loaded(text: str, spark: Any) -> list[tuple[hr.Stream, Any]]:
 def emitted(query: hr.Stream, first: int, last: int) -> pa.Table:
     epochs = [window(number) for number in range(last)]
     before = reference(query, epochs=epochs[:first], end=False) if first else query.schema.empty_table()
-    return leftover(reference(query, epochs=epochs, end=False), before)[0]
+    return unmatched_rows(reference(query, epochs=epochs, end=False), before)[0]
 
 
 def roots_of(results: list[tuple[hr.Stream, Any]]) -> Any:

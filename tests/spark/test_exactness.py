@@ -18,7 +18,7 @@ import pytest
 import headrace as hr
 from headrace.compile import STRATEGIES
 from headrace.compile.subqueries import Plan
-from headrace.difference import difference, leftover
+from headrace.difference import difference, unmatched_rows
 from headrace.query import nodes
 from headrace.reference import reference
 from headrace.stream import Stream, node_of
@@ -126,7 +126,7 @@ def stop_and_start(spark: Any, case: Case, tmp_path: Path, seed: int) -> None:
         same(expected, found, case)
         return
     # an ordered sink gets a result when none can come before it: what is missing is the end of the sequence
-    missing, extra = leftover(expected, found)
+    missing, extra = unmatched_rows(expected, found)
     times = found["ts"].to_pylist()
     assert times == sorted(times)
     assert extra.num_rows == 0, f"{extra.to_pylist()[:5]}\n{case!r}"

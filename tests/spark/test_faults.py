@@ -579,7 +579,7 @@ def test_a_kill_while_a_run_starts_leaves_a_folder_that_can_be_used(files: Bench
     def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(plan_file, "write", killed)
+    monkeypatch.setattr(plan_file, "write_plan", killed)
     with pytest.raises(KeyboardInterrupt):
         files.start()
     monkeypatch.undo()

@@ -60,9 +60,9 @@ def test_each_epoch_is_heard_once_over_restarts_and_adds_up(spark: Any, tmp_path
         whole = spent.reading + spent.exchange + spent.operators + spent.commit + spent.delivery
         assert min(spent.reading, spent.operators, spent.commit) > 0
         assert whole >= record.seconds * 0.99 - 0.001
-    text = explain_output.of_run(tmp_path / "ckpt", "text")
+    text = explain_output.explain_run(tmp_path / "ckpt", "text")
     assert "in it: a 50 tuples; result-0" in text and "join-1: " in text
-    newest = json.loads(explain_output.of_run(tmp_path / "ckpt", "json"))["epoch"]
+    newest = json.loads(explain_output.explain_run(tmp_path / "ckpt", "json"))["epoch"]
     assert newest["epoch"] == 20 and newest["sources"]["a"]["delivered"] == 50
 
 

@@ -94,10 +94,10 @@ def test_nothing_is_reported_when_nothing_is_wrong(script, tmp_path):
 
 
 def test_a_worker_goes_on_while_spark_is_there_and_ends_without_a_word_after():
-    from headrace.support.shutdown import Quiet
+    from headrace.support.shutdown import QuietStream
 
     ours, theirs = socket.socketpair()
-    quiet = Quiet(lambda connection, authenticated: len(connection.recv(10)))
+    quiet = QuietStream(lambda connection, authenticated: len(connection.recv(10)))
     theirs.send(b"task")
     assert quiet(ours, True) == 4
     theirs.close()

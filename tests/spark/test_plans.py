@@ -63,13 +63,13 @@ def test_a_band_join_chooses_ranges_and_keeps_them_over_restarts(spark: Any, tmp
         sink = hr.sinks.parquet(tmp_path / "out")
         with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=slots) as run:
             wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
-            assert "chosen: " in explain_output.of_run(checkpoint, "text")  # while it is live
+            assert "chosen: " in explain_output.explain_run(checkpoint, "text")  # while it is live
         assert run.exception is None
         with StateStore.open(checkpoint / "state", read_only=True) as store:
             assert store.last is not None
             kinds.append(store.last.layouts["join-1"]["kind"])
             bounds.append(store.last.query["routers"]["join-1"])
-        assert plan_file.read(checkpoint)[1].subqueries[0].router.kind == "ranges"
+        assert plan_file.read_plan(checkpoint)[1].subqueries[0].router.kind == "ranges"
     assert kinds == ["ranges", "ranges"] and bounds[0] == bounds[1]
     found = read_results(tmp_path / "out", query.schema)
     assert difference(reference(query), found) is None
@@ -104,7 +104,7 @@ def test_operators_get_slots_by_cost_and_keep_ranges_over_strategies(spark: Any,
         with query.start(sink, checkpoint=checkpoint, epoch="0 seconds", slots=5, strategy=strategy) as run:
             wait_until(run, lambda p, enough=enough: p.tuples_in >= enough)
         assert run.exception is None
-        plan = plan_file.read(checkpoint)[1]
+        plan = plan_file.read_plan(checkpoint)[1]
         assert "ranges" in {s.router.kind for s in plan.subqueries}
         assert any(s.slots < 5 for s in plan.subqueries) == (strategy == "operator")
     assert difference(reference(query), read_results(tmp_path / "out", query.schema)) is None
@@ -149,4 +149,4 @@ def test_calibrate_explain_run_and_explain_the_run(tmp_path: Path) -> None:
     predicted = {s["name"]: s["numbers"] for s in data["plan"]["subqueries"]}
     assert data["measured"]["subquery-1"]["sent"] == pytest.approx(predicted["subquery-1"]["sent"], rel=0.2)
     assert data["measured"]["subquery-1"]["state"] == pytest.approx(predicted["subquery-1"]["state"], rel=0.2)
-    assert "measured:" in explain_output.of_run(checkpoint, "svg")
+    assert "measured:" in explain_output.explain_run(checkpoint, "svg")

@@ -136,7 +136,7 @@ def test_only_columns_that_are_read_are_packed(spark, tmp_path):
     made = spark.range(5).selectExpr("id `a.b`", "timestamp_seconds(id) at", "'x' `un``read`", "id * 2 k")
     query = hr.stream(made, time="at", name="s").map(twice="k * 2")
     assert query.collect(slots=2)["twice"].to_pylist() == [0, 4, 8, 12, 16]
-    rows = engine.packed("s", made, ["at", "a.b"]).collect()
+    rows = engine.pack_dataframe("s", made, ["at", "a.b"]).collect()
     assert {name for row in rows for name in engine.unpack(bytes(row.body)).column_names} == {"at", "a.b"}
     rate = spark.readStream.format("rate").load()  # timestamp, value
     plain = (
@@ -144,7 +144,7 @@ def test_only_columns_that_are_read_are_packed(spark, tmp_path):
     )
     stateful = plain.dropDuplicates(["value"])
     for frame, sent in ((plain, 2), (plain.union(plain), 2), (stateful, 3), (stateful.select("*"), 3)):
-        planned = engine.packed("s", frame, ["at", "value"])._jdf.queryExecution().analyzed()
+        planned = engine.pack_dataframe("s", frame, ["at", "value"])._jdf.queryExecution().analyzed()
         assert planned.children().apply(0).output().size() == sent
 
 

@@ -59,8 +59,8 @@ def test_answers_do_not_depend_on_splitters_and_windows(
 ) -> None:
     """One checkpoint, started with other numbers for each file."""
     dealt: list[Sequence[Sequence[Any]]] = []
-    deal = engine.dealt
-    monkeypatch.setattr(engine, "dealt", lambda *given: dealt.append(deal(*given)) or dealt[-1])
+    deal = engine.assign_pieces
+    monkeypatch.setattr(engine, "assign_pieces", lambda *given: dealt.append(deal(*given)) or dealt[-1])
     tables = [tuples(number) for number in range(len(GIVEN))]
     sink = hr.sinks.parquet(tmp_path / "out")
     for number, (p, W) in enumerate(GIVEN):

@@ -15,8 +15,8 @@ import pytest
 
 from headrace import sinks
 from headrace.errors import QueryError
-from headrace.sinks.databases.postgres_url import Address, address
-from headrace.support.secrets import spelled, without
+from headrace.sinks.databases.postgres_url import PostgresURL, parse_url
+from headrace.support.secrets import remove_secrets, secret_spellings
 
 RESERVED = "@:/?#[]&=,;+$!*'()%\" \\^`{|}<>~-._\u00e9"
 TOKENS = [
@@ -75,7 +75,7 @@ def libpq() -> Parse:
     return parse
 
 
-def values(found: Address) -> dict[str, str]:
+def values(found: PostgresURL) -> dict[str, str]:
     """In libpq's words."""
     parts = {name: unquote(part) for name, part in found.parts.items()}
     return {"sslmode": "require", **parts} if parts.pop("ssl", None) == "true" else parts
@@ -85,7 +85,7 @@ def check(url: str, libpq: Parse) -> bool:
     """Whether the URL is read: as libpq does, and by libpq with more parameters too."""
     theirs = libpq(url)
     try:
-        found = address(url)
+        found = parse_url(url)
     except QueryError as error:
         assert isinstance(theirs, str) or refused_on_purpose(theirs, str(error)), (url, theirs, error)
         return False
@@ -133,7 +133,7 @@ def test_a_url_is_taken_apart_as_libpq_does_it(url: str, libpq: Parse):
 def test_a_url_that_libpq_refuses_is_refused(url: str, libpq: Parse):
     assert isinstance(libpq(url), str) and not check(url, libpq)
     with pytest.raises(QueryError, match="the URL of the database cannot be read: "):
-        address(url)
+        parse_url(url)
 
 
 def test_random_urls_are_taken_apart_as_libpq_does_it(libpq: Parse):
@@ -170,11 +170,11 @@ def texts(url: str, libpq: Parse) -> str:
         sink: Any = sinks.database(url, "t")
     except QueryError as error:
         return f"{error}{error.__cause__}"
-    found, said = address(url), libpq(url)
+    found, said = parse_url(url), libpq(url)
     assert not isinstance(said, str) or "invalid URI query parameter" in said
     values = [] if isinstance(said, str) else [part for value in said.values() for part in (value, *value.split(","))]
     named = [said] if isinstance(said, str) else [f'"{value}"' for value in values]
-    return repr(sink) + repr(sink.database) + without(spelled(found.secrets), " ".join(named))
+    return repr(sink) + repr(sink.database) + remove_secrets(secret_spellings(found.secrets), " ".join(named))
 
 
 def test_a_password_with_reserved_characters_is_never_shown(libpq: Parse):
@@ -210,12 +210,12 @@ def test_a_password_with_reserved_characters_is_never_shown(libpq: Parse):
     ],
 )
 def test_what_is_shown(url: str, shown: str):
-    assert address(url).shown == shown
+    assert parse_url(url).shown == shown
 
 
 def test_parameters_that_are_not_known_are_taken_for_secrets():
-    found = address("postgresql://ann@h/shop?password=hun&ter2=x&sslmode=disable")
-    assert without(spelled(found.secrets), 'invalid URI query parameter: "ter2" hun') == (
+    found = parse_url("postgresql://ann@h/shop?password=hun&ter2=x&sslmode=disable")
+    assert remove_secrets(secret_spellings(found.secrets), 'invalid URI query parameter: "ter2" hun') == (
         'invalid URI query parameter: "***" ***'
     )
 
@@ -223,7 +223,7 @@ def test_parameters_that_are_not_known_are_taken_for_secrets():
 def test_a_line_break_is_named():
     """A variable that was read from a file often ends with one."""
     with pytest.raises(QueryError, match="it has spaces or line breaks"):
-        address("postgresql://ann@h/shop\n")
+        parse_url("postgresql://ann@h/shop\n")
 
 
 @pytest.mark.parametrize("url", ["sqlite:///x.db?password=hunter2", "duckdb:///x?hunter2"])

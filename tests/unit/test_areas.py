@@ -18,7 +18,7 @@ def sizes(seed: int) -> dict[str, int]:
 @pytest.mark.parametrize("seed", range(20))
 def test_areas_are_aligned_apart_and_zero(seed: int) -> None:
     asked = sizes(seed)
-    found = buffers.in_memory(asked)
+    found = buffers.zeroed_areas(asked)
     assert {name: len(area) for name, area in found.items()} == asked
     assert all(area.ctypes.data % buffers.ALIGNED == 0 and not area.any() for area in found.values() if len(area))
     for number, area in enumerate(found.values(), 1):
@@ -29,10 +29,10 @@ def test_areas_are_aligned_apart_and_zero(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_whoever_has_buffer_and_sizes_has_the_areas(seed: int) -> None:
     asked = sizes(seed)
-    buffer = np.zeros(buffers.span(asked), np.uint8)
-    for number, area in enumerate(buffers.laid_out(buffer, asked).values(), 1):
+    buffer = np.zeros(buffers.total_bytes(asked), np.uint8)
+    for number, area in enumerate(buffers.split_buffer(buffer, asked).values(), 1):
         area[:] = number
-    again = buffers.laid_out(buffer.copy(), asked)
+    again = buffers.split_buffer(buffer.copy(), asked)
     assert [set(area.tolist()) for area in again.values()] == [
         {number} if size else set() for number, size in enumerate(asked.values(), 1)
     ]

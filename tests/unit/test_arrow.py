@@ -40,18 +40,18 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if tables of some hundred bytes were beyond what one array holds."""
     monkeypatch.setattr(arrow, "FEW", 3)
     monkeypatch.setattr(arrow, "SAFE", 200)
-    monkeypatch.setattr(arrow, "PIECE", 1_000)
-    monkeypatch.setattr(arrow.cut, "__defaults__", (1_000,))
+    monkeypatch.setattr(arrow, "MOST_TABLE_BYTES", 1_000)
+    monkeypatch.setattr(arrow.split_table, "__defaults__", (1_000,))
 
 
 def test_take_in_pieces_is_take(small_pieces: None) -> None:
     table = pa.concat_tables([mixed(40, seed) for seed in range(5)])
     rows = np.random.default_rng(2).integers(0, table.num_rows, 500)
-    found = arrow.take(table, rows)
+    found = arrow.take_rows(table, rows)
     assert found.column("text").num_chunks > 1, "nothing was cut"
     assert found.schema == table.schema
     assert found.to_pylist() == [table.slice(int(row), 1).to_pylist()[0] for row in rows]
-    assert arrow.take(table, rows[:0]).num_rows == 0
+    assert arrow.take_rows(table, rows[:0]).num_rows == 0
 
 
 def test_numbers_are_taken_as_arrow_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,12 +72,12 @@ def test_numbers_are_taken_as_arrow_takes_them(monkeypatch: pytest.MonkeyPatch) 
     whole = pa.table({**columns, "null": pa.array([None, *range(89)]), "text": list(map(str, range(90)))})
     table = pa.concat_tables([whole.slice(5, 30), whole.slice(40, 0), whole.slice(7, 50)])
     rows = rng.integers(0, 80, 200)
-    found = arrow.take(table, rows)
+    found = arrow.take_rows(table, rows)
     found.validate(full=True)
     assert found.equals(table.take(pa.array(rows)))
     for wrong in (-1, 80):
         with pytest.raises(IndexError, match="of a table of 80"):
-            arrow.take(table.select(["int8"]), np.array([wrong]))
+            arrow.take_rows(table.select(["int8"]), np.array([wrong]))
 
 
 def _number(kind: pa.DataType) -> pa.DataType:
@@ -94,16 +94,16 @@ def test_nested_text_of_several_chunks_is_written(monkeypatch: pytest.MonkeyPatc
 
 def test_pieces_are_the_table(small_pieces: None) -> None:
     table = mixed(300)
-    pieces = list(arrow.cut(table))
+    pieces = list(arrow.split_table(table))
     assert len(pieces) > 3
     assert pa.concat_tables(pieces).equals(table)
-    assert next(arrow.cut(table.slice(0, 0))).num_rows == 0
+    assert next(arrow.split_table(table.slice(0, 0))).num_rows == 0
 
 
 @pytest.mark.long
 def test_rows_that_are_far_longer_than_most() -> None:
     table = pa.table({"text": ["x" * 100_000_000] + ["y"] * 100_000})
-    found = arrow.take(table, np.array([0] * 22 + [7]))
+    found = arrow.take_rows(table, np.array([0] * 22 + [7]))
     assert [len(chunk) for chunk in found.column("text").chunks] != [23], "more than 2 GiB in one chunk"
     assert found.num_rows == 23 and found.column("text")[22].as_py() == "y"
 
@@ -150,7 +150,7 @@ def test_a_hot_key_with_long_tuples(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_few_and_very_long_results_of_duckdb() -> None:
     table = pa.table({"n": pa.array(range(23))})
-    found = duck.run("SELECT n, repeat('x', 100000000) AS text FROM t", {"t": table})
+    found = duck.run_select("SELECT n, repeat('x', 100000000) AS text FROM t", {"t": table})
     assert found.num_rows == 23 and found.column("text").num_chunks > 1
 
 

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 
-from headrace.control.policy import policy
-from headrace.routing import Diagonal, Split
+from headrace.control.policy import parse_policy
+from headrace.routing import Diagonal, HotGroup
 from headrace.telemetry.progress import EpochSummary
 from headrace_bench import adaptive, claims, parts, report
 from headrace_bench.adaptive import degree, diffusion, elasticity, hot_key, local
@@ -55,7 +55,7 @@ def test_settling_counts_reorganisations_up_to_the_last_change():
 
 def test_a_split_that_does_not_come_counts_as_one_too_many():
     plain = Diagonal.even(8, 2)
-    split = replace(plain, splits=(Split(3, 1, 2, (0, 1)),))
+    split = replace(plain, splits=(HotGroup(3, 1, 2, (0, 1)),))
     layouts = [plain] * 10 + [split] * 10
     assert hot_key.following(layouts, 5, 20, 3) == 1
     assert hot_key.following(layouts, 5, 20, 4) == 4
@@ -131,7 +131,7 @@ def test_half_of_the_tuples_are_on_the_hot_key_and_the_rest_is_as_without_it():
 
 
 def test_the_static_table_is_a_policy():
-    rules = policy(HEADRACE_STATIC.options["policy"])
+    rules = parse_policy(HEADRACE_STATIC.options["policy"])
     assert rules.elastic == "off" and not rules.hot
 
 

@@ -101,7 +101,7 @@ def run_in(folder: Path, stream: Keys, lose: bool = False) -> Path:
 
 
 def test_what_is_held_is_compared_key_by_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("headrace.tools.plan_file.require", lambda folder: None)
+    monkeypatch.setattr("headrace.tools.plan_file.require_plan", lambda folder: None)
     assert state.is_right(SMALL, run_in(tmp_path / "whole", SMALL))
     assert not state.is_right(SMALL, run_in(tmp_path / "less", SMALL, lose=True))
     assert not state.is_right(Keys(("stream",), 20, 1, 3, 51, gap=30.0, load=30, few=2), tmp_path / "whole")

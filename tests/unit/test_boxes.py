@@ -63,10 +63,10 @@ def test_beside_a_table_it_is_what_duckdb_says(
     @given(boxes if turned else points, points if turned else boxes)
     def check(left: pa.Table, right: pa.Table) -> None:
         step, tuples = step_of(left, right, on)
-        assert table_join.near_part(step.on) == table_join.Near((point[0], "p"), side, ("a", "b"), 0.0)
-        kept = table_join.kept(step, right, f"{next(number)}")
-        found = pa.concat_tables([step.schema.empty_table(), *table_join.look_up(tuples, kept)])
-        expected = duck.run(f"SELECT l.*, r.* FROM l JOIN r ON {on}", {"l": left, "r": right})
+        assert table_join.near_part(step.on) == table_join.BandCondition((point[0], "p"), side, ("a", "b"), 0.0)
+        kept = table_join.indexed_table(step, right, f"{next(number)}")
+        found = pa.concat_tables([step.schema.empty_table(), *table_join.join_table(tuples, kept)])
+        expected = duck.run_select(f"SELECT l.*, r.* FROM l JOIN r ON {on}", {"l": left, "r": right})
         assert difference(expected, found.drop_columns(["ts", *[n for n in found.column_names if n == "l_ts"]])) is None
 
     check()

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace.columnar.types import TS_TYPE, stream_schema
-from headrace.compile.subqueries import Measured, Plan
+from headrace.compile.subqueries import MeasuredRates, Plan
 from headrace.difference import difference
 from headrace.errors import QueryError, SourceError
 from headrace.plan.figures import Figures
@@ -23,7 +23,7 @@ from headrace.stream import Stream, node_of
 from headrace.support.durations import parse_duration
 from headrace.testing import LocalRun
 from headrace.tools.calibrate import calibrate, take_sample
-from headrace.tools.measured import measured
+from headrace.tools.measured import measured_figures
 
 SECONDS, SLOTS, SAMPLE = 45, 3, 8_000
 
@@ -91,7 +91,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Input, Input]:
     return Input(folder, "left", 400, 1, "1 second"), Input(folder, "right", 100, 2)
 
 
-def run(query: Stream, plan: Plan, inputs: tuple[Input, Input], folder: Path) -> dict[str, Measured]:
+def run(query: Stream, plan: Plan, inputs: tuple[Input, Input], folder: Path) -> dict[str, MeasuredRates]:
     """A second at a time."""
     local = LocalRun(query, folder, slots=SLOTS, plan=plan)
     for number in range(SECONDS):
@@ -99,7 +99,7 @@ def run(query: Stream, plan: Plan, inputs: tuple[Input, Input], folder: Path) ->
     last = local.store.last
     local.close()
     assert last is not None
-    return measured(plan, last)
+    return measured_figures(plan, last)
 
 
 def totals(numbers: Iterator[tuple[float, float]]) -> tuple[float, float]:

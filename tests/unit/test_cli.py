@@ -24,7 +24,7 @@ import headrace as hr
 from headrace import cli
 from headrace.cli import query_file
 from headrace.showing import live, signals
-from headrace.showing.signals import stoppable, terminable
+from headrace.showing.signals import end_by_interrupt, stop_on_first_signal
 from headrace.telemetry.epoch_record import EpochRecord
 from headrace.telemetry.progress import EpochSummary, Progress
 
@@ -105,7 +105,7 @@ def test_the_file_with_the_mistake_is_named(tmp_path: Path, monkeypatch: pytest.
 def test_nohup_is_respected(ignored: bool) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
-        with stoppable() as stop:
+        with stop_on_first_signal() as stop:
             signal.raise_signal(signal.SIGHUP)
             assert stop.asked is not ignored
     finally:
@@ -117,7 +117,7 @@ def test_splitters_and_physical_windows_reach_the_run(tmp_path: Path, monkeypatc
     session = SimpleNamespace(sparkContext=None)
     monkeypatch.setattr(cli, "_spark", lambda *_, **__: nullcontext(session))
     monkeypatch.setattr(cli, "_go", lambda module, file, spark, out, options, *_: seen.append(options))
-    monkeypatch.setattr("headrace.spark.job.executors", lambda _: 1)
+    monkeypatch.setattr("headrace.spark.job.executor_count", lambda _: 1)
     path, place = write_query(tmp_path, "def query(spark): pass"), tmp_path / "cluster.toml"
     least = f'master = "local"\nstate = "{tmp_path}/state"\nship = false\n'
     for text in ("", 'splitters = 3\nphysical_window = "4 MiB"\n'):
@@ -216,7 +216,7 @@ def test_being_interrupted_is_no_error_but_has_its_exit_code(monkeypatch: pytest
         os.kill(os.getpid(), signal.SIGTERM)
         signal.pause()
 
-    monkeypatch.setattr(query_file, "load", interrupted)
+    monkeypatch.setattr(query_file, "load_query_file", interrupted)
     found = call("run", str(tmp_path / "q.py"))
     assert (found.exit_code, found.stderr) == (130, "stopped\n")
 
@@ -231,7 +231,7 @@ def test_wrong_usage(arguments: list[str]) -> None:
 
 def returned(folder: Path, returns: str, *, given: bool = False) -> query_file.Results:
     path = write_query(folder, table_query(returns))
-    return query_file.results(query_file.load(path), path, None, hr.sinks.memory(), given=given)
+    return query_file.query_results(query_file.load_query_file(path), path, None, hr.sinks.memory(), given=given)
 
 
 def test_a_stream_gets_the_default_sink(tmp_path: Path) -> None:
@@ -314,7 +314,7 @@ def test_json_has_one_line_per_epoch() -> None:
     shown = live.JsonLines(out)
     for epoch in range(5):
         shown.tell(EpochRecord(epoch, seconds=0.25, progress=at_epoch(epoch)))
-    live.watch(played(5), display=shown)
+    live.watch_run(played(5), display=shown)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["epoch"] for line in lines] == [0, 1, 2, 3, 4]
     assert lines[-1]["sources"] == {"calls": 5000}
@@ -331,12 +331,12 @@ def test_that_nobody_reads_the_lines_any_longer_ends_the_program() -> None:
     shown = live.JsonLines(Gone())
     shown.tell(EpochRecord(0))
     with pytest.raises(BrokenPipeError):
-        live.watch(played(5), display=shown)
+        live.watch_run(played(5), display=shown)
 
 
 def test_plain_lines_come_at_most_once_a_second_and_the_last_always() -> None:
     out = io.StringIO()
-    live.watch(played(5), console=Console(file=out, width=80))
+    live.watch_run(played(5), console=Console(file=out, width=80))
     first, last = out.getvalue().splitlines()
     assert first.startswith("epoch 0 250 ms  in 1,000 (")
     assert last.startswith("epoch 4 250 ms  in 5,000 (")
@@ -377,7 +377,7 @@ def test_the_live_table_shows_everything() -> None:
     out = io.StringIO()
     console = Console(file=out, width=120, force_terminal=True, no_color=True)
     display = live.for_console(console, "my query", {"result-0": "alarms"}, lambda: "below the table")
-    live.watch(played(3), display=display)
+    live.watch_run(played(3), display=display)
     shown = out.getvalue()
     for part in ("my query", "epoch 2 took 250 ms", "calls", "3,000", "alarms", "result-1", "2023-11-14 22:13:20 UTC"):
         assert part in shown
@@ -386,11 +386,11 @@ def test_the_live_table_shows_everything() -> None:
 
 
 def test_failed_tuples_are_shown_where_there_are_some() -> None:
-    progress, rates, out = at_epoch(0), live.Rates(), io.StringIO()
+    progress, rates, out = at_epoch(0), live.RecentRates(), io.StringIO()
     rates.see(progress)
-    assert "failed" not in live.line(progress, rates) and "failed" not in live.dropped(progress)
+    assert "failed" not in live.progress_line(progress, rates) and "failed" not in live.dropped_text(progress)
     progress.failed = 1200
-    assert "late 0 rejected 0 failed 1,200" in live.line(progress, rates)
+    assert "late 0 rejected 0 failed 1,200" in live.progress_line(progress, rates)
     display = live.for_console(Console(file=out, width=120, force_terminal=True, no_color=True), "title")
     display.show(progress)
     display.close()
@@ -414,25 +414,27 @@ def test_what_others_print_appears_above_the_table() -> None:
 
 def test_a_run_that_has_not_begun_can_be_shown() -> None:
     out = io.StringIO()
-    live.watch(played(0), console=Console(file=out, force_terminal=True, width=100))
+    live.watch_run(played(0), console=Console(file=out, force_terminal=True, width=100))
     assert "waiting for the first epoch" in out.getvalue()
     out = io.StringIO()
-    live.watch(played(0), console=Console(file=out))
+    live.watch_run(played(0), console=Console(file=out))
     assert out.getvalue() == ""
 
 
 def test_watch_ends_when_it_should_and_raises_what_ended_the_run() -> None:
     run = played(100)
-    live.watch(run, lambda r: r.progress.epoch >= 3, display=live.JsonLines(io.StringIO()))
+    live.watch_run(run, lambda r: r.progress.epoch >= 3, display=live.JsonLines(io.StringIO()))
     assert run.progress.epoch == 3
     with pytest.raises(hr.DataError, match="broken"):
-        live.watch(played(2, error=hr.DataError("broken")), console=Console(file=io.StringIO(), force_terminal=True))
+        live.watch_run(
+            played(2, error=hr.DataError("broken")), console=Console(file=io.StringIO(), force_terminal=True)
+        )
 
 
 def test_rates_are_per_second_of_the_last_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
-    rates = live.Rates()
+    rates = live.RecentRates()
     for number in range(20):
         rates.see(at_epoch(number))
         now[0] += 2.0
@@ -446,7 +448,7 @@ def test_rates_are_per_second_of_the_last_epochs(monkeypatch: pytest.MonkeyPatch
 def test_idle_means_no_input_for_a_while_and_nothing_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
-    run, idle = played(9), live.Idle(2.0)
+    run, idle = played(9), live.StopWhenIdle(2.0)
     assert not idle(run)
     now[0] += 5.0
     run.busy = True
@@ -466,7 +468,7 @@ def test_idle_means_no_input_for_a_while_and_nothing_waiting(monkeypatch: pytest
 def test_after_counts_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
-    after, never = live.After(3.0), live.After(None)
+    after, never = live.StopAfter(3.0), live.StopAfter(None)
     now[0] += 60.0
     assert not after(played(1))
     now[0] += 3.0
@@ -481,8 +483,8 @@ def test_after_counts_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> No
 def test_what_cleans_up_is_not_interrupted_again(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
-    with terminable() as stop:
-        with pytest.raises(KeyboardInterrupt), stoppable():
+    with end_by_interrupt() as stop:
+        with pytest.raises(KeyboardInterrupt), stop_on_first_signal():
             os.kill(os.getpid(), number)
             assert not stop.insisted
             os.kill(os.getpid(), number)
@@ -505,7 +507,7 @@ def test_calls_to_spark_that_are_cut_off_are_no_news(
             logging.getLogger("headrace").error("this is news")
             raise hr.EngineError("no answer from Java") from None
 
-    monkeypatch.setattr(query_file, "load", cut_off)
+    monkeypatch.setattr(query_file, "load_query_file", cut_off)
     found = call("run", str(tmp_path / "q.py"))
     assert (found.exit_code, found.stderr) == (130, "stopped\n")
     assert [record.message for record in caplog.records] == ["this is news"]
@@ -514,7 +516,7 @@ def test_calls_to_spark_that_are_cut_off_are_no_news(
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_the_first_signal_asks_the_second_insists(number: signal.Signals) -> None:
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), stoppable() as stop:
+    with pytest.raises(KeyboardInterrupt), stop_on_first_signal() as stop:
         assert not stop.asked
         os.kill(os.getpid(), number)
         assert stop.asked

@@ -14,29 +14,29 @@ import numba
 import pytest
 
 from headrace.columnar import numba_cache
-from headrace.columnar.numba_cache import inner
+from headrace.columnar.numba_cache import compile_inner
 from headrace.support import ownership
 from tests.another_user import AnotherUser, reachable_folder
 
 LIBRARY = """
-from headrace.columnar.numba_cache import inner
+from headrace.columnar.numba_cache import compile_inner
 FACTOR = {factor}
 
-@inner
+@compile_inner
 def step(value):
     return value + {step}
 """
 LOOP = """
 import sys
-from headrace.columnar.numba_cache import compiled, is_kept
+from headrace.columnar.numba_cache import compile_cached, is_cached
 from library import FACTOR, step
 
-@compiled
+@compile_cached
 def loop(value):
     return FACTOR * step(value)
 
-before = is_kept(loop)
-print(loop(1), before, is_kept(loop))
+before = is_cached(loop)
+print(loop(1), before, is_cached(loop))
 """
 
 
@@ -63,19 +63,19 @@ def test_a_loop_is_kept_until_what_it_is_made_of_changes(tmp_path: Path) -> None
 TEXT = "def loop(value):\n    return {factor} * step(value)\n"
 
 
-@inner
+@compile_inner
 def step(value):
     return value + 1
 
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch) -> Path:
-    monkeypatch.setattr(numba_cache, "kept_in", lambda: tmp_path)
+    monkeypatch.setattr(numba_cache, "cache_folder", lambda: tmp_path)
     return tmp_path
 
 
 def hits(text: str, uses: str = "") -> int:
-    loop = numba_cache.from_text(text, "loop", uses, {"step": step})
+    loop = numba_cache.compile_text(text, "loop", uses, {"step": step})
     assert loop(1) == 2 * int(text.split("return ")[1].split()[0])
     return sum(loop.stats.cache_hits.values())
 
@@ -103,7 +103,7 @@ def test_a_damaged_file_is_made_again(kept, damage, caplog):
 @pytest.mark.thorough
 def test_other_processes_find_it(tmp_path):
     program = (
-        "from headrace.columnar.numba_cache import from_text; loop = from_text('def loop(v): return v + 1', 'loop', '', {});"
+        "from headrace.columnar.numba_cache import compile_text; loop = compile_text('def loop(v): return v + 1', 'loop', '', {});"
         "print(loop(1), sum(loop.stats.cache_hits.values()))"
     )
     env = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
@@ -114,7 +114,7 @@ def test_other_processes_find_it(tmp_path):
 
 
 def test_without_a_folder_it_is_compiled_all_the_same(tmp_path, monkeypatch):
-    monkeypatch.setattr(numba_cache, "kept_in", lambda: None)
+    monkeypatch.setattr(numba_cache, "cache_folder", lambda: None)
     assert hits(TEXT.format(factor=6)) == 0
     assert hits(TEXT.format(factor=6)) == 0
 
@@ -126,9 +126,9 @@ def test_without_a_folder_it_is_compiled_all_the_same(tmp_path, monkeypatch):
 def chosen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder that a user chose for compiled code, before it was first used."""
     monkeypatch.setattr(numba_cache.config, "CACHE_DIR", str(tmp_path / "chosen"))
-    numba_cache.kept_in.cache_clear()
+    numba_cache.cache_folder.cache_clear()
     yield tmp_path / "chosen"
-    numba_cache.kept_in.cache_clear()
+    numba_cache.cache_folder.cache_clear()
 
 
 @pytest.mark.parametrize("others", [0o770, 0o707, 0o1777])
@@ -139,16 +139,16 @@ def test_a_folder_that_others_may_write_is_not_used(chosen: Path, others: int, w
     opened = {"the folder": folder, "its parent": chosen, "one further up": chosen.parent}[whose]
     opened.chmod(others)
     is_sticky = bool(others & stat.S_ISVTX) and opened != folder  # in it each can rename only what is his own
-    assert numba_cache.kept_in() == (folder if is_sticky else None)
+    assert numba_cache.cache_folder() == (folder if is_sticky else None)
     assert is_sticky or repr(str(opened)) in caplog.text
-    numba_cache.kept_in()
+    numba_cache.cache_folder()
     assert caplog.text.count("could change") == (not is_sticky), "it is said once"
 
 
 def test_under_any_umask_the_folder_is_closed_to_others(chosen: Path) -> None:
     before = os.umask(0)
     try:
-        assert numba_cache.kept_in() == chosen / "headrace"
+        assert numba_cache.cache_folder() == chosen / "headrace"
         hits(TEXT.format(factor=8))
     finally:
         os.umask(before)
@@ -163,13 +163,13 @@ def test_a_link_is_followed_if_no_other_user_can_change_it(chosen: Path, ours: b
     (tmp_path / "shared").chmod(0o755 if ours else 0o777)
     (tmp_path / "shared" / "link").symlink_to(tmp_path / "elsewhere")
     chosen.symlink_to("shared/link")
-    assert numba_cache.kept_in() == (chosen / "headrace" if ours else None)
+    assert numba_cache.cache_folder() == (chosen / "headrace" if ours else None)
 
 
 def test_links_that_lead_to_themselves_are_refused(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to("two")
     (tmp_path / "two").symlink_to("one")
-    assert ownership.exposed(tmp_path / "one") is not None
+    assert ownership.exposed_path(tmp_path / "one") is not None
 
 
 @pytest.mark.parametrize("harm", ["writable", "a link", "a pipe"])
@@ -189,11 +189,11 @@ def test_a_file_that_others_may_have_written_is_not_used(kept: Path, harm: str, 
 # a fixed loop and one that was made as text
 ATTACKED = """
 import numpy as np
-from headrace.columnar import numba_cache as compiled, numba_loops as loops
+from headrace.columnar import numba_cache, numba_loops
 both = np.empty(2, np.int64)
-loops.merge(np.array([1]), np.array([2]), both)
-text = compiled.from_text('def loop(v): return v + 1', 'loop', '', {})
-print(both.tolist(), text(1), sum(sum(loop.stats.cache_hits.values()) for loop in (loops.merge, text)))
+numba_loops.merge_sorted(np.array([1]), np.array([2]), both)
+text = numba_cache.compile_text('def loop(v): return v + 1', 'loop', '', {})
+print(both.tolist(), text(1), sum(sum(loop.stats.cache_hits.values()) for loop in (numba_loops.merge_sorted, text)))
 """
 # in the place of every file, also of those that numba would look for: an index, which says that the file behind it is up to date
 PLANT = """

@@ -12,7 +12,7 @@ from headrace.columnar import duck
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import DataError
-from headrace.expressions.pair_codegen import constant
+from headrace.expressions.pair_codegen import number_constant
 from headrace.expressions.syntax_tree import parse
 from headrace.kernels.joins import band, equijoin, pair_loop
 from headrace.kernels.joins import window_join as joins
@@ -106,7 +106,8 @@ def _check(left: pa.Table, right: pa.Table, on: str) -> None:
     query, operator = _join(left, right, on, within=("5 seconds", "2 seconds"))
     assert (
         difference(
-            reference(query), pa.concat_tables([operator.schema.empty_table(), *joins.join(operator, left, right)])
+            reference(query),
+            pa.concat_tables([operator.schema.empty_table(), *joins.window_join(operator, left, right)]),
         )
         is None
     )
@@ -115,7 +116,7 @@ def _check(left: pa.Table, right: pa.Table, on: str) -> None:
 @pytest.fixture
 def compile_always(monkeypatch):
     monkeypatch.setattr(pair_loop, "WORTH_COMPILING", 0)
-    monkeypatch.setattr(joins, "FEW_PAIRS", 40)  # slices as well
+    monkeypatch.setattr(joins, "FEWEST_SLICE_PAIRS", 40)  # slices as well
 
 
 @pytest.mark.parametrize("on", some(NATIVE))
@@ -140,7 +141,7 @@ def test_oracle_near(compile_always, monkeypatch, on, share):
     def check(left, right):
         _, operator = _join(left, right, on, within="5 seconds")
         assert operator.on.near is not None
-        assert band.usable(operator.on.near, left, right)
+        assert band.is_usable(operator.on.near, left, right)
         _check(left, right, on)
 
     check()
@@ -165,7 +166,7 @@ def test_whether_a_predicate_fails_does_not_depend_on_company(on, more):
     with pytest.raises(DataError):
         reference(query)
     with pytest.raises(DataError):
-        list(joins.join(operator, left, right))
+        list(joins.window_join(operator, left, right))
 
 
 # --- beside an equality ------------------------------------------------------------------------------------------------
@@ -173,7 +174,7 @@ def test_whether_a_predicate_fails_does_not_depend_on_company(on, more):
 
 def _run(table: pa.Table, columns: list[str]) -> pa.Table:
     table = table.append_column(HASH, pa.array(hash_rows(table, columns)))
-    return equijoin.one_run([table, table.slice(0, 0)])
+    return equijoin.concat_runs([table, table.slice(0, 0)])
 
 
 def _check_equal(left: pa.Table, right: pa.Table, on: str) -> None:
@@ -186,7 +187,7 @@ def _check_equal(left: pa.Table, right: pa.Table, on: str) -> None:
 @pytest.mark.parametrize("values", [numbers, pytest.param(awkward, marks=pytest.mark.thorough)])
 @pytest.mark.parametrize("on", some(RESIDUAL))
 def test_oracle_residual(compile_always, monkeypatch, on, values):
-    monkeypatch.setattr(pair_loop, "ROOM", 7)
+    monkeypatch.setattr(pair_loop, "PAIRS_PER_BATCH", 7)
 
     @settings(max_examples=40, derandomize=True, deadline=None)
     @given(streams(values), streams(values))
@@ -211,7 +212,7 @@ def test_a_hot_key_is_looped_over(compile_always, monkeypatch):
     left, right = _table(rows), _table(rows[:150])
     query, operator = _join(left, right, RESIDUAL[0], within="1 second")
     runs = [_run(table, ["n"]) for table in (left, right)]
-    pairs = sum(len(l) for l, _ in equijoin.candidates(operator, *runs))
+    pairs = sum(len(l) for l, _ in equijoin.hash_candidates(operator, *runs))
     assert pairs == reference(query).num_rows > 0
 
 
@@ -240,7 +241,7 @@ def test_pairs_that_are_compared_are_counted(monkeypatch, on, equal, compiles):
     if equal:
         found = list(equijoin.equijoin(operator, *(_run(table, ["n"]) for table in (left, right)), counted.append))
     else:
-        found = list(joins.join(operator, left, right, counted.append))
+        found = list(joins.window_join(operator, left, right, counted.append))
     assert sum(table.num_rows for table in found) == reference(query).num_rows > 0
     if equal is None:
         assert reference(query).num_rows <= sum(counted) < 60 * 40 / 16
@@ -260,10 +261,12 @@ literals = st.from_regex(r"[0-9]{1,25}(\.[0-9]{0,25})?(e-?[0-9])?", fullmatch=Tr
 @settings(max_examples=300, derandomize=True, deadline=None)
 @given(literals)
 def test_a_literal_is_the_double_that_duckdb_compares_with(text):
-    value = constant(parse(text, "on"))
+    value = number_constant(parse(text, "on"))
     near = [value, np.nextafter(value, np.inf), np.nextafter(value, -np.inf)]
     table = pa.table({"x": pa.array(near, pa.float64())})
-    found = duck.run(f"SELECT x < {text} AS less, x = {text} AS same FROM __tuples", {duck.TUPLES: table}).to_pylist()
+    found = duck.run_select(
+        f"SELECT x < {text} AS less, x = {text} AS same FROM __tuples", {duck.TUPLES: table}
+    ).to_pylist()
     assert found == [{"less": x < value, "same": x == value} for x in near]
 
 
@@ -283,7 +286,7 @@ def test_compiled_loop_over_count_windows(compile_always):
 
 
 def test_results_beyond_the_room_are_all_written(compile_always, monkeypatch):
-    monkeypatch.setattr(pair_loop, "ROOM", 30)
+    monkeypatch.setattr(pair_loop, "PAIRS_PER_BATCH", 30)
     rows = [(1, float(i % 3), 0.0, 1) for i in range(25)]
     _check(_table(rows), _table(rows), NATIVE[0])
 
@@ -319,4 +322,4 @@ def test_one_loop_is_compiled_for_arrays_of_one_chunk_and_of_several(compile_alw
 )
 def test_it_says_how_pairs_are_found_and_what_is_to_blame(on, words):
     table = _table([(1, 1.0, 1.0, 1)])
-    assert _join(table, table, on, within="5 seconds")[1].meets == words
+    assert _join(table, table, on, within="5 seconds")[1].pairing == words

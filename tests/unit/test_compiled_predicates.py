@@ -18,10 +18,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar import duck
-from headrace.columnar.types import shown
+from headrace.columnar.types import value_text
 from headrace.errors import DataError, ExpressionError
-from headrace.expressions.loop_values import HELD
-from headrace.expressions.pair_codegen import _FUNCTIONS, Native, Obstacle, native
+from headrace.expressions.loop_values import COLUMN_FORMS
+from headrace.expressions.pair_codegen import _FUNCTIONS, CompiledPredicate, Obstacle, compile_predicate
 from headrace.expressions.predicates import join_predicate
 from headrace.expressions.syntax_tree import parse
 from headrace.kernels.joins import pair_arithmetic
@@ -33,9 +33,9 @@ SCHEMA = pa.schema(COLUMNS)
 ROWS = 24
 
 
-def said(found: Native, left: pa.Table, right: pa.Table) -> tuple[np.ndarray, np.ndarray] | None:
+def said(found: CompiledPredicate, left: pa.Table, right: pa.Table) -> tuple[np.ndarray, np.ndarray] | None:
     """Of every pair, whether the source says true, and whether it is not sure."""
-    fitted = kernel.fit(found, left, right)
+    fitted = kernel.bind_columns(found, left, right)
     if fitted is None:
         return None
     names = dict(pair_arithmetic.ON_ARRAYS)
@@ -50,15 +50,15 @@ def said(found: Native, left: pa.Table, right: pa.Table) -> tuple[np.ndarray, np
     return np.broadcast_to(true, shape).ravel(), np.broadcast_to(unsure, shape).ravel()
 
 
-def compiled(found: Native, left: pa.Table, right: pa.Table) -> tuple[np.ndarray, np.ndarray] | None:
+def compiled(found: CompiledPredicate, left: pa.Table, right: pa.Table) -> tuple[np.ndarray, np.ndarray] | None:
     """The same of the source when it is compiled."""
-    fitted = kernel.fit(found, left, right)
+    fitted = kernel.bind_columns(found, left, right)
     if fitted is None or not fitted.compiles(0):
         return None
     one, other = left.num_rows, right.num_rows
-    reach = kernel.Reach.all(0, np.zeros(one, np.int64), np.zeros(other, np.int64), 0, 0)
+    reach = kernel.PairRanges.all(0, np.zeros(one, np.int64), np.zeros(other, np.int64), 0, 0)
     true, unsure = np.zeros(one * other, bool), np.zeros(one * other, bool)
-    for l, r, doubtful in kernel.Loop(fitted, reach, patient=True):
+    for l, r, doubtful in kernel.PairLoop(fitted, reach, patient=True):
         true[(l * other + r)[~doubtful]], unsure[(l * other + r)[doubtful]] = True, True
     return true & ~unsure, unsure
 
@@ -72,7 +72,7 @@ def answers(on: str, left: pa.Table, right: pa.Table) -> np.ndarray:
 
 def _answers(sql: str, l: pa.Table, r: pa.Table) -> np.ndarray:
     try:
-        return np.asarray(duck.run(sql, {"l": l, "r": r}).column("a"))
+        return np.asarray(duck.run_select(sql, {"l": l, "r": r}).column("a"))
     except duckdb.Error:  # some errors TRY does not see
         if len(l) == 1:
             return np.array([-1])
@@ -84,7 +84,7 @@ def differing(
     on: str, left: pa.Table, right: pa.Table, how: Callable[..., Any] | None = None
 ) -> tuple[str | None, float | None]:
     """What differs for one predicate, and the share of pairs of which the source is not sure (None: it has no source)."""
-    found = native(parse(on, "on"), {"l": left.schema, "r": right.schema})
+    found = compile_predicate(parse(on, "on"), {"l": left.schema, "r": right.schema})
     if isinstance(found, Obstacle):
         return None, None
     try:
@@ -102,7 +102,9 @@ def differing(
     if not len(wrong):
         return None, share
     l, r = divmod(int(wrong[0]), right.num_rows)
-    rows = [{n: shown(t.column(n)[i]) for n in t.column_names if f".{n}" in on} for t, i in ((left, l), (right, r))]
+    rows = [
+        {n: value_text(t.column(n)[i]) for n in t.column_names if f".{n}" in on} for t, i in ((left, l), (right, r))
+    ]
     return f"{on}\n said {true[wrong[0]]}, DuckDB {wanted[wrong[0]]}, {len(wrong)} pairs, such as {rows}", share
 
 
@@ -211,7 +213,7 @@ def test_everything_is_every_function_and_every_type_that_streams_carry():
     """What a new version of DuckDB brings is drawn too."""
     assert len({each.name for each in catalogue.signatures()}) > 400
     assert _FUNCTIONS - {each.name for each in catalogue.signatures()} <= {"coalesce", "ifnull"}  # syntax
-    assert set(HELD) <= {kind.partition("(")[0] for kind in catalogue.COLUMNS.values()}
+    assert set(COLUMN_FORMS) <= {kind.partition("(")[0] for kind in catalogue.COLUMNS.values()}
 
 
 @pytest.mark.parametrize(
@@ -265,8 +267,8 @@ def test_every_function_compiled(awkward):
     r = random.Random(5)
     left, right = (table(r, ROWS, awkward=awkward) for _ in "lr")
     for on in (EVERYTHING, f"not ({EVERYTHING})"):
-        found = native(parse(on, "on"), {"l": left.schema, "r": right.schema})
-        assert isinstance(found, Native), found
+        found = compile_predicate(parse(on, "on"), {"l": left.schema, "r": right.schema})
+        assert isinstance(found, CompiledPredicate), found
         told = compiled(found, left, right)
         assert told is not None
         true, unsure = told
@@ -283,13 +285,13 @@ def test_what_is_not_compiled_is_named():
         ("len(range(1000000000000)) > l.x - r.x", "range"),  # which is not computed to find out
         ("l.x + r.x > 1 and (l.x - r.x + sin(l.x - r.x)) % 2 > 1", "the remainder of a value that is not exact"),
     ):
-        found = native(parse(on, "on"), {"l": SCHEMA, "r": SCHEMA})
+        found = compile_predicate(parse(on, "on"), {"l": SCHEMA, "r": SCHEMA})
         assert isinstance(found, Obstacle) and why in str(found)
 
 
 def test_what_is_about_one_side_is_computed_once_for_each_tuple():
-    found = native(parse("cos(radians(l.x)) * length(r.s) < l.y - r.x", "on"), {"l": SCHEMA, "r": SCHEMA})
-    assert isinstance(found, Native)
+    found = compile_predicate(parse("cos(radians(l.x)) * length(r.s) < l.y - r.x", "on"), {"l": SCHEMA, "r": SCHEMA})
+    assert isinstance(found, CompiledPredicate)
     assert [given.sql for given in found.given] == ["(cos(radians(l.x)))", "(length(r.s))"]
 
 
@@ -298,9 +300,11 @@ def test_an_error_of_one_side_alone_leaves_the_pairs_to_duckdb():
     r = random.Random(1)
     left, right = (table(r, 8, awkward=False) for _ in "lr")
     left = left.set_column(3, "n", pa.array([2**63 - 1] * 8))
-    found = native(parse("case when r.b then l.n + 1 else r.n end > l.x - r.x", "on"), {"l": SCHEMA, "r": SCHEMA})
-    assert isinstance(found, Native) and found.given
-    assert kernel.fit(found, left, right) is None
+    found = compile_predicate(
+        parse("case when r.b then l.n + 1 else r.n end > l.x - r.x", "on"), {"l": SCHEMA, "r": SCHEMA}
+    )
+    assert isinstance(found, CompiledPredicate) and found.given
+    assert kernel.bind_columns(found, left, right) is None
 
 
 @pytest.mark.parametrize("on", ["sin(l.x - r.y) = sin(l.x - r.y) + 0.0 * r.x", "l.n + r.n > 1"])
@@ -308,7 +312,7 @@ def test_a_source_that_forgets_its_doubts_is_seen(on, monkeypatch):
     r = random.Random(2)
     left, right = (table(r, ROWS, awkward=True) for _ in "lr")
     assert differing(on, left, right)[0] is None
-    found = native(parse(on, "on"), {"l": left.schema, "r": right.schema})
+    found = compile_predicate(parse(on, "on"), {"l": left.schema, "r": right.schema})
     told = said(found, left, right)
     monkeypatch.setitem(globals(), "said", lambda *_: (told[0], np.zeros_like(told[1])))
     assert differing(on, left, right)[0] is not None

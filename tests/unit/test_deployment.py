@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import cli, deployment
 from headrace.cli import session
-from headrace.deployment import Descriptor, check_master, read
+from headrace.deployment import DeploymentDescriptor, check_master, read_descriptor
 from tests.patience import PATIENCE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "cluster.toml"
@@ -33,8 +33,8 @@ def written(folder: Path, text: str) -> Path:
     return path
 
 
-def read_text(folder: Path, text: str) -> Descriptor:
-    return read(written(folder, text))
+def read_text(folder: Path, text: str) -> DeploymentDescriptor:
+    return read_descriptor(written(folder, text))
 
 
 # --- what it means -------------------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def read_text(folder: Path, text: str) -> Descriptor:
 
 def test_two_keys_are_enough(tmp_path: Path) -> None:
     found = read_text(tmp_path, LEAST)
-    assert found == Descriptor("spark://host:7077", Path("/shared/fraud"))
+    assert found == DeploymentDescriptor("spark://host:7077", Path("/shared/fraud"))
     assert found.size == "1 executor with 1 core and 1g each"
     assert found.settings() == {
         "spark.executor.instances": "1",
@@ -105,7 +105,7 @@ def test_every_key(tmp_path: Path) -> None:
 @pytest.mark.parametrize("master", ["local", "local[2]", "local[*]", "local[2,3]", "local-cluster[2,1,1024]"])
 def test_masters_that_say_how_large_they_are(tmp_path: Path, master: str) -> None:
     found = read_text(tmp_path, f'master = "{master}"\nstate = "s"\n')
-    sizes = {"local": (1, 1), "local[*]": (1, deployment.cores()), "local-cluster[2,1,1024]": (2, 1)}
+    sizes = {"local": (1, 1), "local[*]": (1, deployment.usable_cores()), "local-cluster[2,1,1024]": (2, 1)}
     assert (found.executors, found.cores) == sizes.get(master, (1, 2))
     assert ("spark.executor.memory" in found.settings()) == (not found.is_local)
     check_master(master)  # nobody to ask
@@ -130,7 +130,7 @@ def test_the_example_names_every_key() -> None:
     text = EXAMPLE.read_text()
     missing = [key for key in deployment.KINDS if f"{key} = " not in text and f"[{key}]" not in text]
     assert missing == []
-    assert read(EXAMPLE).executors == 2
+    assert read_descriptor(EXAMPLE).executors == 2
 
 
 def test_the_example_is_valid_with_everything_switched_on(tmp_path: Path) -> None:
@@ -245,12 +245,12 @@ def test_masters_that_nobody_understands(tmp_path: Path, master: str) -> None:
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(hr.DeploymentError, match=r"absent.toml' cannot be read: No such file or directory"):
-        read(tmp_path / "absent.toml")
+        read_descriptor(tmp_path / "absent.toml")
     with pytest.raises(hr.DeploymentError, match="cannot be read: Is a directory"):
-        read(tmp_path)
+        read_descriptor(tmp_path)
     (tmp_path / "x.toml").write_bytes(b'master = "\xff"')
     with pytest.raises(hr.DeploymentError, match="is not TOML: 'utf-8' codec"):
-        read(tmp_path / "x.toml")
+        read_descriptor(tmp_path / "x.toml")
 
 
 # --- masters that do not answer ------------------------------------------------------------------------------------
@@ -345,7 +345,7 @@ def test_no_jvm_starts_for_a_master_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("headrace.spark.job.session_apart", lambda *a, **k: started.append(a))
+    monkeypatch.setattr("headrace.spark.job.signal_safe_session", lambda *a, **k: started.append(a))
     (tmp_path / "q.py").write_text("def query(spark): ...")
     with closed() as port:
         master = f"spark://127.0.0.1:{port}"

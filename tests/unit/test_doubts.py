@@ -72,9 +72,9 @@ def joined(left: pa.Table, right: pa.Table) -> Stream:
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loops for few pairs, that hand on few at a time."""
     monkeypatch.setattr(pair_loop, "WORTH_COMPILING", 0)
-    monkeypatch.setattr(pair_loop, "FIRST_ROOM", 600)
-    monkeypatch.setattr(pair_loop, "ROOM", 2400)
-    undecided_pairs.told()
+    monkeypatch.setattr(pair_loop, "FIRST_BATCH_PAIRS", 600)
+    monkeypatch.setattr(pair_loop, "PAIRS_PER_BATCH", 2400)
+    undecided_pairs.take_noted()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -89,7 +89,7 @@ def test_a_loop_gives_up_where_many_are_in_doubt_and_nothing_is_lost(kind: Any, 
     tables = {name: source.origin.table() for name, source in nodes.named_sources(node_of(query)).items()}
     run.epoch(tables)
     found = run.results().drop_columns(["ts"])
-    expected = duck.run(f"SELECT l.n AS l_n, r.n AS r_n FROM l JOIN r ON {ON}", {"l": left, "r": right})
+    expected = duck.run_select(f"SELECT l.n AS l_n, r.n AS r_n FROM l JOIN r ON {ON}", {"l": left, "r": right})
     assert difference(expected, found) is None
     assert (run.driver.progress.joins[name] == before + IN_DOUBT) == gives_up
     run.epoch({n: t.slice(0, 0) for n, t in tables.items()})
@@ -98,16 +98,16 @@ def test_a_loop_gives_up_where_many_are_in_doubt_and_nothing_is_lost(kind: Any, 
 
 
 def test_who_asks_hears_it_once() -> None:
-    undecided_pairs.note("b")
-    undecided_pairs.note("a")
-    undecided_pairs.note("b")
-    assert undecided_pairs.told() == ["a", "b"]
-    assert undecided_pairs.told() == []
+    undecided_pairs.note_undecided("b")
+    undecided_pairs.note_undecided("a")
+    undecided_pairs.note_undecided("b")
+    assert undecided_pairs.take_noted() == ["a", "b"]
+    assert undecided_pairs.take_noted() == []
 
 
 def test_a_few_are_borne_and_many_are_not() -> None:
-    assert not undecided_pairs.too_many(0, 0, 1000)
-    assert not undecided_pairs.too_many(1000 // 128, 0, 1000)
-    assert undecided_pairs.too_many(1 + 1000 // 128, 0, 1000)
-    assert not undecided_pairs.too_many(1000 // 16, 1000, 1000)
-    assert undecided_pairs.too_many(1000 // 8, 1000, 1000)
+    assert not undecided_pairs.is_too_many(0, 0, 1000)
+    assert not undecided_pairs.is_too_many(1000 // 128, 0, 1000)
+    assert undecided_pairs.is_too_many(1 + 1000 // 128, 0, 1000)
+    assert not undecided_pairs.is_too_many(1000 // 16, 1000, 1000)
+    assert undecided_pairs.is_too_many(1000 // 8, 1000, 1000)

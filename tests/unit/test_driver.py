@@ -21,7 +21,7 @@ from headrace.run.start import compiled
 from headrace.sources.files import read_file
 from headrace.spark.job import _cause
 from headrace.state.blocks import Block
-from headrace.state.sorted_runs import FAN_IN, MOST_ROWS, large_run, mergeable_runs, pieces_of
+from headrace.state.sorted_runs import FAN_IN, MOST_MERGED_ROWS, large_run, merge_pieces, mergeable_runs
 from headrace.stream import node_of
 from headrace.task.in_process import execute_locally
 from headrace.testing import LocalRun, run_locally, table_stream
@@ -144,7 +144,7 @@ def test_a_disk_that_fails_is_not_blamed_on_a_tuple(monkeypatch):
     def full(*_: object) -> None:
         raise duckdb.IOException("IO Error: could not write: No space left on device")
 
-    monkeypatch.setattr(evaluate.duck, "run", full)
+    monkeypatch.setattr(evaluate.duck, "run_select", full)
     with pytest.raises(EngineError, match=r"'sum\(v\)' could not be evaluated: .*No space left.*; is there room"):
         evaluate.evaluate("SELECT 1", {"t": keyed(1)}, "sum(v)")
 
@@ -188,7 +188,7 @@ def test_best_effort_closes_every_window_of_an_ordered_stream(tmp_path):
 
 @pytest.mark.parametrize("function", ["count(*)", "median(k)", "list(k)"])
 def test_many_open_windows_close_in_pieces(tmp_path, monkeypatch, function):
-    monkeypatch.setattr(aggregate, "MOST_COPIES", 50)
+    monkeypatch.setattr(aggregate, "MOST_WINDOW_ROWS", 50)
     query = table_stream(keyed(*range(30)), name="s").aggregate(
         by=["k"], window="20 seconds", every="1 second", n=function
     )
@@ -219,8 +219,8 @@ def test_large_blocks_are_merged_when_that_may_halve_them(live):
         held += [replace(block, name=f"blocks/e{epoch:09d}-s0-p0-a0-{epoch:016x}.arrow") for block in blocks(600_000)]
         came += 600_000
         if run := large_run(held):
-            many, rows = pieces_of(run), min(live, sum(block.rows for block in run))
-            assert sum(block.rows for block in run) <= many * MOST_ROWS
+            many, rows = merge_pieces(run), min(live, sum(block.rows for block in run))
+            assert sum(block.rows for block in run) <= many * MOST_MERGED_ROWS
             names = [f"blocks/e{epoch:09d}-s0-p0-a0-{piece:016x}.arrow" for piece in range(many)]
             held = [replace(run[0], name=name, rows=rows // many) for name in names]
             written += rows

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import QueryError, QueryTypeError
 from headrace.stream import node_of
-from headrace.support.durations import LONGEST, MICROSECONDS, SHORT, format_duration, parse_duration
+from headrace.support.durations import LONGEST_DURATION, MICROSECONDS, SHORT, format_duration, parse_duration
 from headrace.testing import table_stream as stream
 
 SECOND = MICROSECONDS["second"]
@@ -47,7 +47,7 @@ def test_short_and_long_units_mean_the_same(count, unit, space):
     assert parse_duration(f"{count}{space}{word}", "window") == count * MICROSECONDS[full]
 
 
-@given(st.integers(1, LONGEST))
+@given(st.integers(1, LONGEST_DURATION))
 def test_text_and_timedelta_agree(length):
     assert parse_duration(timedelta(microseconds=length), "window") == length
     assert parse_duration(format_duration(length), "window") == length

@@ -531,7 +531,7 @@ def test_input_can_be_made(tmp_path: Path):
 
 def results(name: str, spark: Any) -> list[hr.Stream]:
     """What `headrace run` would run."""
-    found = query_file.load(EXAMPLES / f"{name}.py").query(spark)
+    found = query_file.load_query_file(EXAMPLES / f"{name}.py").query(spark)
     return [query for query, _ in found] if isinstance(found, list) else [found]
 
 

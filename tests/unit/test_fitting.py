@@ -13,10 +13,10 @@ import pytest
 
 from headrace.columnar.types import plain_type
 from headrace.errors import DataError
-from headrace.kernels.stateless.coerce_rows import fit
+from headrace.kernels.stateless.coerce_rows import coerce_rows
 from headrace.reference import tuples
-from headrace.reference.state_tables import fitting
-from headrace.sources import same_kind
+from headrace.reference.state_tables import coerce_to_schema
+from headrace.sources import is_same_kind
 
 WHOLE = [0, 1, -1, 127, 128, -129, 2**31, 2**53 + 1, 2**63 - 1, -(2**63), 2**64 - 1]
 DOUBLES = [0.0, -0.0, 0.1, 1e300, -1e300, 3.4028235e38, 3.5e38, 1e-300, float("inf"), float("nan")]
@@ -102,7 +102,7 @@ def test_the_engine_and_the_reference_take_the_same_values(wanted: pa.DataType) 
     taken = 0
     for kind in TYPES:
         for column in columns(kind):
-            engine, reference = (outcome(take, column, wanted) for take in (fit, fitting))
+            engine, reference = (outcome(take, column, wanted) for take in (coerce_rows, coerce_to_schema))
             values = str(column)
             assert isinstance(engine, str) == isinstance(reference, str), f"{kind} {values}: {engine} | {reference}"
             if isinstance(engine, pa.Table):
@@ -111,7 +111,7 @@ def test_the_engine_and_the_reference_take_the_same_values(wanted: pa.DataType) 
     assert taken
 
 
-@pytest.mark.parametrize("take", [fit, fitting], ids=["engine", "reference"])
+@pytest.mark.parametrize("take", [coerce_rows, coerce_to_schema], ids=["engine", "reference"])
 @pytest.mark.parametrize("value", [1e300, -1e300])
 def test_a_finite_number_never_becomes_infinite(take: Any, value: float) -> None:
     """Arrow's own cast allows it."""
@@ -130,5 +130,5 @@ def test_a_finite_number_never_becomes_infinite(take: Any, value: float) -> None
 def test_the_engine_and_the_reference_take_the_same_columns_of_a_source() -> None:
     """What a source delivers is not converted, unlike what a user's code hands over."""
     for declared in TYPES:
-        taken = [kind for kind in TYPES if same_kind(kind, pa.field("x", declared))]
+        taken = [kind for kind in TYPES if is_same_kind(kind, pa.field("x", declared))]
         assert taken == [kind for kind in TYPES if tuples.same_kind(kind, declared)], declared

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar.types import SUBSTREAM, TS_TYPE
-from headrace.kernels.keyed.substream_tuples import Sequences
+from headrace.kernels.keyed.substream_tuples import SubstreamTuples
 from headrace.routing import EVERYWHERE
 
 COLUMNS = {
@@ -38,7 +38,7 @@ def test_each_its_own_and_those_for_all_in_sequence(seed: int) -> None:
     tables = [tuples(r, r.choice([0, 1, 30]), substreams, names) for _ in range(r.randint(0, 3))]
     schema = tuples(r, 0, substreams, names).schema
     before, after = r.choice([(0, 10), (2, 7), (5, 5)])
-    found = Sequences(tables, schema, before, after, range(substreams))
+    found = SubstreamTuples(tables, schema, before, after, range(substreams))
     rows = [row for table in tables for row in table.set_column(0, "ts", table["ts"].cast(pa.int64())).to_pylist()]
     for number in range(substreams):
         mine = [row for row in rows if row[SUBSTREAM] in (number, EVERYWHERE) and before <= row["ts"] < after]

@@ -42,7 +42,7 @@ def test_who_is_interrupted_ends_the_jvm_and_the_work(apart: bool, monkeypatch: 
     monkeypatch.setattr(jvm, "_process", process)
     interrupt(signal.SIGINT, 0.2)
     with pytest.raises(KeyboardInterrupt):
-        jvm.attend(process.wait)
+        jvm.run_beside_jvm(process.wait)
     assert process.returncode == -signal.SIGTERM
 
 
@@ -57,7 +57,7 @@ def test_a_jvm_that_starts_after_the_interrupt_is_ended_too(monkeypatch: pytest.
 
     interrupt(signal.SIGINT, 0.1)
     with pytest.raises(KeyboardInterrupt):
-        jvm.attend(work)
+        jvm.run_beside_jvm(work)
     assert started[0].returncode == -signal.SIGTERM
 
 
@@ -72,12 +72,12 @@ def test_work_with_grace_is_completed_before_the_jvm_is_ended(monkeypatch: pytes
 
         interrupt(signal.SIGINT, 0.1)
         with pytest.raises(KeyboardInterrupt):
-            jvm.attend(work, grace=PATIENCE)
+            jvm.run_beside_jvm(work, grace=PATIENCE)
         assert (done, process.returncode) == ([None], -signal.SIGTERM)
 
 
 def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jvm, "PATIENCE", 0.1)
+    monkeypatch.setattr(jvm, "EXIT_SECONDS", 0.1)
     with subprocess.Popen([sys.executable, "-c", DEAF], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None and process.stdout.readline() == b"ready\n"
         monkeypatch.setattr(jvm, "_process", process)
@@ -86,9 +86,9 @@ def test_a_jvm_that_does_not_end_is_killed(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_work_gives_and_raises_reaches_who_waits() -> None:
-    assert jvm.attend(lambda: 7) == 7
+    assert jvm.run_beside_jvm(lambda: 7) == 7
     with pytest.raises(ZeroDivisionError):
-        jvm.attend(lambda: 1 // 0)
+        jvm.run_beside_jvm(lambda: 1 // 0)
 
 
 def test_cleaning_up_is_not_interrupted() -> None:

@@ -17,11 +17,11 @@ import pytest
 
 import headrace as hr
 from headrace.errors import MissingLibrary, QueryError, QueryTypeError
-from headrace.sinks.kafka_messages import form_of
+from headrace.sinks.kafka_messages import message_format
 from headrace.sources.kafka import decoders
-from headrace.sources.kafka.client import Servers
+from headrace.sources.kafka.client import BrokerSettings
 from headrace.sources.kafka.decoders import MESSAGE, WRITTEN, decoder
-from headrace.sources.kafka.reader import Piece, _rounds
+from headrace.sources.kafka.reader import OffsetPiece, _rounds
 
 TS = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema([("at", TS), ("k", pa.string()), ("n", pa.int64())])
@@ -282,7 +282,7 @@ def test_what_the_sink_writes_is_read_as_it_was():
     """All plain types but maps."""
     schema = pa.schema([(name, kind) for name, (kind, _) in FULL.items()])
     table = pa.table([pa.array(values, kind) for kind, values in FULL.values()], schema=schema)
-    written = [value for some in form_of("json", None).messages(table, 1_000_000) for value in some.values]
+    written = [value for some in message_format("json", None).messages(table, 1_000_000) for value in some.values]
     for each in (schema, *(pa.schema([field]) for field in schema)):
         found, wrong = decoder("json", each, "ts", None).rows([Message(value) for value in written], each.names)
         assert wrong == [] and found.equals(table.select(each.names)), each
@@ -501,7 +501,7 @@ def test_what_was_set_is_in_no_text():
         stream.explain(),
     ):
         assert "4711" not in text
-    assert Servers("x", {"sasl.password": "secret-4711"}).words("login secret-4711 failed") == "login *** failed"
+    assert BrokerSettings("x", {"sasl.password": "secret-4711"}).words("login secret-4711 failed") == "login *** failed"
 
 
 @pytest.mark.parametrize(("module", "given"), [("confluent_kafka", {}), ("fastavro", {"format": "avro", "avro": AVRO})])
@@ -512,6 +512,6 @@ def test_a_library_that_is_missing_is_named(module: str, given: dict[str, Any], 
 
 
 def test_pieces_are_read_side_by_side_one_of_each_partition():
-    pieces = [Piece("t", 0, 0, 5, 1), Piece("t", 1, 0, 5, 1), Piece("t", 0, 5, 9, 1)]
+    pieces = [OffsetPiece("t", 0, 0, 5, 1), OffsetPiece("t", 1, 0, 5, 1), OffsetPiece("t", 0, 5, 9, 1)]
     assert list(_rounds(pieces)) == [pieces[:2], pieces[2:]]
     assert decoders.FORMATS == ("json", "avro", "arrow", "raw")

@@ -9,51 +9,51 @@ import pytest
 
 from headrace.errors import SourceAway, SourceError
 from headrace.sources.kafka import ledger as module
-from headrace.sources.kafka.client import Place, Servers, Topic
-from headrace.sources.kafka.ledger import Ledger, Range
-from headrace.sources.protocol import NO_MESSAGES, Amount
-from headrace.state.manifest import Offsets, Reached
+from headrace.sources.kafka.client import BrokerSettings, TopicDescription, TopicPartition
+from headrace.sources.kafka.ledger import KafkaLedger, OffsetRange
+from headrace.sources.protocol import NO_MESSAGES, MessageAmount
+from headrace.state.manifest import OffsetReached, Offsets
 
 
 class Brokers:
     """Answers as `client.Client`."""
 
-    servers = Servers("nowhere:1")
+    servers = BrokerSettings("nowhere:1")
 
     def __init__(self, **ends: int) -> None:
-        self.logs = {Place("t", int(name[1:])): [0, end] for name, end in ends.items()}
+        self.logs = {TopicPartition("t", int(name[1:])): [0, end] for name, end in ends.items()}
         self.id, self.away = "first", 0
 
-    def topics(self, names: Any) -> dict[str, Topic | None]:
+    def topics(self, names: Any) -> dict[str, TopicDescription | None]:
         if self.away:
             self.away -= 1
             raise SourceAway("no answer")
         there = tuple(sorted(place.number for place in self.logs))
-        return {name: Topic(self.id, there) if there else None for name in names}
+        return {name: TopicDescription(self.id, there) if there else None for name in names}
 
-    def beginnings(self, places: Any) -> dict[Place, int]:
+    def beginnings(self, places: Any) -> dict[TopicPartition, int]:
         return {place: self.logs[place][0] for place in places}
 
-    def ends(self, places: Any) -> dict[Place, int]:
+    def ends(self, places: Any) -> dict[TopicPartition, int]:
         return {place: self.logs[place][1] for place in places}
 
-    def starts(self, places: Any, start: Any) -> dict[Place, int]:
+    def starts(self, places: Any, start: Any) -> dict[TopicPartition, int]:
         return self.beginnings(places) if start == "earliest" else self.ends(places)
 
 
-def ledger(brokers: Brokers, state: Offsets | None = None, start: str = "earliest", **options: Any) -> Ledger:
+def ledger(brokers: Brokers, state: Offsets | None = None, start: str = "earliest", **options: Any) -> KafkaLedger:
     client: Any = brokers
     reader: Any = None
     limit = options.pop("limit", None)
-    return Ledger(client, ["t"], start, limit, reader, state or Offsets(), **options)
+    return KafkaLedger(client, ["t"], start, limit, reader, state or Offsets(), **options)
 
 
-def take(found: Ledger) -> dict[str, tuple[int, int]]:
+def take(found: KafkaLedger) -> dict[str, tuple[int, int]]:
     """An epoch, committed: what it took."""
     chosen = found.choose(found.waiting())
     state: Any = found.record(None, 0, chosen)  # type: ignore[arg-type]
     messages = sum(each.offsets for each in chosen)
-    found.accept(state, chosen, Amount(100 * messages, messages))
+    found.accept(state, chosen, MessageAmount(100 * messages, messages))
     return {each.place.name: (each.start, each.stop) for each in chosen}
 
 
@@ -61,19 +61,19 @@ def test_every_offset_is_taken_once_over_epochs_and_starts():
     brokers = Brokers(p0=250, p1=30)
     first = ledger(brokers, limit=100)
     assert take(first) == {"t/0": (0, 70), "t/1": (0, 30)}
-    brokers.logs[Place("t", 1)][1] = 40
+    brokers.logs[TopicPartition("t", 1)][1] = 40
     again = ledger(brokers, first.state, limit=100)
     assert take(again) == {"t/0": (70, 160), "t/1": (30, 40)}
     assert take(again) == {"t/0": (160, 250)}
     assert take(again) == {}
-    assert again.state == Offsets({"t": "first"}, {"t/0": Reached(250), "t/1": Reached(40)})
+    assert again.state == Offsets({"t": "first"}, {"t/0": OffsetReached(250), "t/1": OffsetReached(40)})
 
 
 def test_what_is_not_committed_is_taken_again():
     found = ledger(Brokers(p0=10))
     chosen = found.choose(found.waiting())
     found.record(None, 0, chosen)  # type: ignore[arg-type]
-    assert found.choose(found.waiting()) == chosen == [Range(Place("t", 0), 0, 10)]
+    assert found.choose(found.waiting()) == chosen == [OffsetRange(TopicPartition("t", 0), 0, 10)]
 
 
 def test_partitions_that_are_ahead_wait():
@@ -84,12 +84,17 @@ def test_partitions_that_are_ahead_wait():
 
 
 def test_without_a_limit_an_epoch_is_as_large_as_messages_are_small(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "FIRST", 50)
-    monkeypatch.setattr(module, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(module, "FIRST_EPOCH_MESSAGES", 50)
+    monkeypatch.setattr(module, "MOST_EPOCH_BYTES", 20_000)
     found = ledger(Brokers(p0=1000))
     assert take(found) == {"t/0": (0, 50)}, "before any was read"
     assert take(found) == {"t/0": (50, 216)}, "of 100 bytes each, and a few beside"
-    assert [p.start for p in found.cuts("s", [Range(Place("t", 0), 0, 200)])[0].cut(6_000)] == [0, 50, 100, 150]
+    assert [p.start for p in found.cuts("s", [OffsetRange(TopicPartition("t", 0), 0, 200)])[0].cut(6_000)] == [
+        0,
+        50,
+        100,
+        150,
+    ]
 
 
 def test_an_epoch_that_is_begun_again_takes_fewer_messages_down_to_one_of_each_partition(
@@ -104,7 +109,7 @@ def test_an_epoch_that_is_begun_again_takes_fewer_messages_down_to_one_of_each_p
         limits = {each.most for each in found.cuts("s", chosen)}
     assert taken[0] > 500_000 and taken[1] == taken[0] // 16 and taken[2] == taken[0] // 16**3 and taken[3:] == [2, 2]
     assert limits == {None}, "one message is read however large it is"
-    found.accept(found.record(None, 0, chosen), chosen, Amount(200, 2))  # type: ignore[arg-type]
+    found.accept(found.record(None, 0, chosen), chosen, MessageAmount(200, 2))  # type: ignore[arg-type]
     assert sum(stop - start for start, stop in take(found).values()) == taken[0], "it is as large as before"
 
 
@@ -121,12 +126,12 @@ def test_only_what_was_chosen_by_its_size_is_bounded():
     assert [each.most for each in every.cuts("s", every.waiting())] == [None]
     assert [each.most for each in counted.cuts("s", counted.choose(counted.waiting()))] == [None]
     (taken,) = sized.cuts("s", sized.choose(sized.waiting()))
-    assert {piece.most for piece in taken.cut(1000)} == {module.MUCH * module.MOST_BYTES}
+    assert {piece.most for piece in taken.cut(1000)} == {module.MUCH * module.MOST_EPOCH_BYTES}
 
 
 def test_what_was_aborted_says_nothing_of_how_large_messages_are(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "FIRST", 50)
-    monkeypatch.setattr(module, "MOST_BYTES", 20_000)
+    monkeypatch.setattr(module, "FIRST_EPOCH_MESSAGES", 50)
+    monkeypatch.setattr(module, "MOST_EPOCH_BYTES", 20_000)
     found = ledger(Brokers(p0=10_000))
     take(found)
     for _ in range(5):
@@ -139,8 +144,8 @@ def test_partitions_that_are_added_are_read_from_their_beginning_whatever_the_st
     brokers = Brokers(p0=10)
     found = ledger(brokers, start="latest")
     assert take(found) == {}
-    brokers.logs[Place("t", 0)][1] = 12
-    brokers.logs[Place("t", 1)] = [0, 3]
+    brokers.logs[TopicPartition("t", 0)][1] = 12
+    brokers.logs[TopicPartition("t", 1)] = [0, 3]
     assert take(found) == {"t/0": (10, 12), "t/1": (0, 3)}
     assert set(found.partitions) == {"t/0", "t/1"}
 
@@ -151,19 +156,19 @@ def test_what_retention_removed_of_a_partition_that_was_added_is_a_gap_too(left:
     brokers = Brokers(p0=10)
     first = ledger(brokers)
     take(first)
-    brokers.logs[Place("t", 1)] = left
+    brokers.logs[TopicPartition("t", 1)] = left
     with pytest.raises(SourceError, match=rf"offsets 0 to {left[0] - 1} of partition t/1 are gone .*retention"):
         ledger(brokers, first.state).waiting()
     counted = ledger(brokers, first.state, pass_gaps=True)
     assert take(counted) == ({"t/1": (4, 9)} if left[0] == 4 else {})
-    assert counted.state.partitions["t/1"] == Reached(9, None, left[0])
+    assert counted.state.partitions["t/1"] == OffsetReached(9, None, left[0])
 
 
 def test_a_run_that_is_to_end_keeps_to_where_partitions_ended_also_when_it_is_killed():
     brokers = Brokers(p0=10, p1=0)
     found = ledger(brokers, limit=4)
     found.keep_to_list()
-    brokers.logs[Place("t", 0)][1], brokers.logs[Place("t", 2)] = 99, [0, 5]
+    brokers.logs[TopicPartition("t", 0)][1], brokers.logs[TopicPartition("t", 2)] = 99, [0, 5]
     assert take(found) == {"t/0": (0, 4)}
     again = ledger(brokers, found.state, limit=100)
     again.keep_to_list()
@@ -176,7 +181,7 @@ def test_an_ordinary_start_forgets_where_partitions_ended():
     found = ledger(brokers, limit=4)
     found.keep_to_list()
     take(found)
-    brokers.logs[Place("t", 0)][1], brokers.logs[Place("t", 1)] = 20, [0, 5]
+    brokers.logs[TopicPartition("t", 0)][1], brokers.logs[TopicPartition("t", 1)] = 20, [0, 5]
     again = ledger(brokers, found.state)
     assert take(again) == {"t/0": (4, 20), "t/1": (0, 5)}
     assert not again.state.listed
@@ -193,7 +198,7 @@ def test_what_retention_removed_is_named():
     brokers = Brokers(p0=100)
     found = ledger(brokers, limit=10)
     take(found)
-    brokers.logs[Place("t", 0)][0] = 40
+    brokers.logs[TopicPartition("t", 0)][0] = 40
     with pytest.raises(
         SourceError, match=r"offsets 10 to 39 of partition t/0 are gone .*begins at 40 now.*gaps=\"count\""
     ):
@@ -204,15 +209,15 @@ def test_or_passed_over_and_counted(caplog: pytest.LogCaptureFixture):
     brokers = Brokers(p0=100)
     found = ledger(brokers, limit=10, pass_gaps=True)
     take(found)
-    brokers.logs[Place("t", 0)][0] = 40
+    brokers.logs[TopicPartition("t", 0)][0] = 40
     with caplog.at_level(logging.WARNING):
         assert take(found) == {"t/0": (40, 50)}
     assert "30 are passed over and counted" in caplog.text
-    brokers.logs[Place("t", 0)] = [100, 100]
+    brokers.logs[TopicPartition("t", 0)] = [100, 100]
     assert take(found) == {}
-    brokers.logs[Place("t", 0)] = [100, 101]
+    brokers.logs[TopicPartition("t", 0)] = [100, 101]
     assert take(found) == {"t/0": (100, 101)}
-    assert found.state.partitions["t/0"] == Reached(101, None, 80)
+    assert found.state.partitions["t/0"] == OffsetReached(101, None, 80)
 
 
 def test_a_topic_that_is_gone_or_another_is_named():
@@ -233,8 +238,8 @@ def test_a_log_that_ends_too_early_is_waited_for_and_then_named(monkeypatch: pyt
     brokers = Brokers(p0=10)
     found = ledger(brokers)
     take(found)
-    brokers.logs[Place("t", 0)][1] = 7
-    monkeypatch.setattr(module, "HARMLESS", 0.3)
+    brokers.logs[TopicPartition("t", 0)][1] = 7
+    monkeypatch.setattr(module, "LEADER_CHANGE_SECONDS", 0.3)
     with pytest.raises(SourceError, match=r"partition t/0 ends at offset 7, but it was read up to 10: its log was cut"):
         found.waiting()
 
@@ -244,8 +249,8 @@ def test_a_log_that_ends_before_what_was_listed_does_not_end_the_input(monkeypat
     found = ledger(brokers, limit=4)
     found.keep_to_list()
     take(found)
-    brokers.logs[Place("t", 0)][1] = 7
-    monkeypatch.setattr(module, "HARMLESS", 0.3)
+    brokers.logs[TopicPartition("t", 0)][1] = 7
+    monkeypatch.setattr(module, "LEADER_CHANGE_SECONDS", 0.3)
     for each in (found, ledger(brokers, found.state)):
         each.keep_to_list()
         with pytest.raises(
@@ -268,7 +273,7 @@ def test_brokers_that_are_away_are_waited_for_aloud_and_silence_begins_anew(capl
 def test_who_is_to_end_waits_for_nobody_and_who_never_had_an_answer_not_forever(monkeypatch: pytest.MonkeyPatch):
     brokers = Brokers(p0=10)
     brokers.away = 1000
-    monkeypatch.setattr(module, "PATIENCE", 0.2)
+    monkeypatch.setattr(module, "START_SECONDS", 0.2)
     with pytest.raises(SourceError, match=r"no answer; waited 0 seconds; are servers and settings right\?"):
         ledger(brokers).waiting()
     found = ledger(brokers)

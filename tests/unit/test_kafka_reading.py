@@ -12,14 +12,14 @@ from confluent_kafka import KafkaError
 
 from headrace.errors import SourceAway, SourceError
 from headrace.sources.kafka import reader
-from headrace.sources.kafka.client import Place, Servers
+from headrace.sources.kafka.client import BrokerSettings, TopicPartition
 from headrace.sources.kafka.decoders import decoder
-from headrace.sources.kafka.reader import KafkaReader, Piece
+from headrace.sources.kafka.reader import KafkaReader, OffsetPiece
 from tests.unit import test_kafka_decoding as decoding
 
 
 class Message(decoding.Message):
-    def __init__(self, place: Place, offset: int, value: bytes) -> None:
+    def __init__(self, place: TopicPartition, offset: int, value: bytes) -> None:
         super().__init__(value, offset)
         self._place = place
 
@@ -36,7 +36,7 @@ class Message(decoding.Message):
 class End(Message):
     """What the client says where a partition ends."""
 
-    def __init__(self, place: Place, offset: int) -> None:
+    def __init__(self, place: TopicPartition, offset: int) -> None:
         super().__init__(place, offset, b"")
 
     def error(self) -> Any:
@@ -46,23 +46,23 @@ class End(Message):
 class Consumer:
     """Has messages by partition and offset; gives some of each partition in turn, as many as are asked for."""
 
-    def __init__(self, messages: Sequence[Message], after: dict[Place, int]) -> None:
+    def __init__(self, messages: Sequence[Message], after: dict[TopicPartition, int]) -> None:
         self._messages, self._after = list(messages), after  # where a partition ends
-        self._at: dict[Place, int] = {}
+        self._at: dict[TopicPartition, int] = {}
         self.most = 0  # messages asked for at once
 
     def assign(self, places: Sequence[Any]) -> None:
-        self._at = {Place(each.topic, each.partition): each.offset for each in places}
+        self._at = {TopicPartition(each.topic, each.partition): each.offset for each in places}
 
     def pause(self, places: Sequence[Any]) -> None:
         for each in places:
-            self._at.pop(Place(each.topic, each.partition))
+            self._at.pop(TopicPartition(each.topic, each.partition))
 
     def consume(self, count: int, seconds: float) -> list[Message]:
         self.most = max(self.most, count)
         found = []
         for message in self._messages:
-            place = Place(message.topic(), message.partition())
+            place = TopicPartition(message.topic(), message.partition())
             if place in self._at and message.offset() >= self._at[place] and len(found) < min(count, 7):
                 found.append(message)
                 self._at[place] = message.offset() + 1
@@ -71,30 +71,30 @@ class Consumer:
         return found
 
     def position(self, places: Sequence[Any]) -> list[Any]:
-        found = [Place(each.topic, each.partition) for each in places]
+        found = [TopicPartition(each.topic, each.partition) for each in places]
         return [SimpleNamespace(topic=at.topic, partition=at.number, offset=self._at[at]) for at in found]
 
     def close(self) -> None:
         self.closed = True
 
 
-P, Q = Place("t", 0), Place("t", 1)
+P, Q = TopicPartition("t", 0), TopicPartition("t", 1)
 TEXT = pa.schema([("n", pa.int64())])
 
 
 def a_reader(consumer: Consumer) -> KafkaReader:
-    class Given(Servers):
+    class Given(BrokerSettings):
         def consumer(self) -> Any:
             return consumer
 
     return KafkaReader(Given("nowhere:1"), decoder("json", TEXT, "n", None))
 
 
-def read(consumer: Consumer, *pieces: Piece, keep: bool = False) -> list[Any]:
+def read(consumer: Consumer, *pieces: OffsetPiece, keep: bool = False) -> list[Any]:
     return list(a_reader(consumer).read(pieces, lambda where, schema: schema.names, keep=keep))
 
 
-def numbered(place: Place, offsets: Sequence[int]) -> list[Message]:
+def numbered(place: TopicPartition, offsets: Sequence[int]) -> list[Message]:
     return [Message(place, offset, b'{"n": %d}' % offset) for offset in offsets]
 
 
@@ -111,11 +111,11 @@ def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_an
     held: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ):
     """Ranges with gaps, of which the last messages may be missing, and what lies around them."""
-    monkeypatch.setattr(reader, "HELD", held)
+    monkeypatch.setattr(reader, "MOST_GATHERED_BYTES", held)
     monkeypatch.setattr(reader, "AT_ONCE", at_once)
     p, q = range(60), [offset for offset in range(90) if offset % 3]
     consumer = Consumer([*numbered(P, p), *numbered(Q, q)], {P: 60, Q: 99})
-    pieces = [Piece("t", 0, 10, 40, 1), Piece("t", 1, 30, 95, 1), Piece("t", 0, 40, 50, 1)]
+    pieces = [OffsetPiece("t", 0, 10, 40, 1), OffsetPiece("t", 1, 30, 95, 1), OffsetPiece("t", 0, 40, 50, 1)]
     reads = read(consumer, *pieces)
     assert found(reads) == {"t/0": list(range(10, 50)), "t/1": [offset for offset in q if offset >= 30]}
     size = len(b'{"n": 10}') + len(b"key")
@@ -130,13 +130,13 @@ def test_however_much_is_handed_on_at_once_each_message_of_a_range_comes_once_an
 def test_a_message_that_cannot_be_read_is_named_in_whichever_go_it_comes(
     held: int, at_once: int, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(reader, "HELD", held)
+    monkeypatch.setattr(reader, "MOST_GATHERED_BYTES", held)
     monkeypatch.setattr(reader, "AT_ONCE", at_once)
     messages = numbered(P, range(50))
     messages[33], messages[41] = Message(P, 33, b"no"), Message(P, 41, b"neither")
     with pytest.raises(SourceError, match="the message at offset 33 of partition t/0"):
-        read(Consumer(messages, {P: 50}), Piece("t", 0, 0, 50, 1))
-    kept = read(Consumer(messages, {P: 50}), Piece("t", 0, 0, 50, 1), keep=True)
+        read(Consumer(messages, {P: 50}), OffsetPiece("t", 0, 0, 50, 1))
+    kept = read(Consumer(messages, {P: 50}), OffsetPiece("t", 0, 0, 50, 1), keep=True)
     unread = [each.unread for each in kept if each.unread]
     assert [offset for each in unread for offset in each.tuples["offset"].to_pylist()] == [33, 41]
     assert [len(each.why) for each in unread] == [each.tuples.num_rows for each in unread]
@@ -153,7 +153,7 @@ def test_a_partition_that_ends_too_early_has_not_ended():
             self.said += 1
             return [End(P, 5)] if self.said == 2 else super().consume(min(count, 5), seconds)
 
-    assert found(read(Behind(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))) == {"t/0": list(range(9))}
+    assert found(read(Behind(numbered(P, range(9)), {P: 9}), OffsetPiece("t", 0, 0, 9, 1))) == {"t/0": list(range(9))}
 
 
 def test_a_range_without_any_message_ends_where_the_partition_does():
@@ -163,7 +163,7 @@ def test_a_range_without_any_message_ends_where_the_partition_does():
         def position(self, places: Sequence[Any]) -> list[Any]:
             return [SimpleNamespace(topic=each.topic, partition=each.partition, offset=-1001) for each in places]
 
-    (only,) = read(Still([], {P: 55}), Piece("t", 0, 50, 55, 1))
+    (only,) = read(Still([], {P: 55}), OffsetPiece("t", 0, 50, 55, 1))
     assert only.rows.num_rows == 0 and only.amount == (0, 0)
 
 
@@ -178,14 +178,14 @@ def test_what_the_client_passes_over_is_read_again_and_not_missed_in_silence(cod
             return [Damaged(P, 3), *self._messages[4:]]
 
     with pytest.raises(SourceAway, match="partition t/0, offsets 0 to 8: some"):
-        read(Skipping(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))
+        read(Skipping(numbered(P, range(9)), {P: 9}), OffsetPiece("t", 0, 0, 9, 1))
 
 
 def test_much_in_small_messages_is_handed_on_too(monkeypatch: pytest.MonkeyPatch):
     """What lies in memory counts, not what was sent: here nothing."""
-    monkeypatch.setattr(reader, "HELD", 20 * reader.ENVELOPE)
+    monkeypatch.setattr(reader, "MOST_GATHERED_BYTES", 20 * reader.ENVELOPE)
     messages = [Message(P, offset, b"") for offset in range(100)]
-    reads = read(Consumer(messages, {P: 100}), Piece("t", 0, 0, 100, 1), keep=True)
+    reads = read(Consumer(messages, {P: 100}), OffsetPiece("t", 0, 0, 100, 1), keep=True)
     assert len(reads) > 3 and sum(each.unread.tuples.num_rows for each in reads if each.unread) == 100
 
 
@@ -195,7 +195,7 @@ def test_a_message_for_which_there_is_no_memory_is_not_put_aside(monkeypatch: py
 
     monkeypatch.setattr(decoding.decoders, "_parsed", short)
     with pytest.raises(SourceError, match="offset 0 of partition t/0 cannot be read: there is not enough memory"):
-        read(Consumer(numbered(P, range(3)), {P: 3}), Piece("t", 0, 0, 3, 1), keep=True)
+        read(Consumer(numbered(P, range(3)), {P: 3}), OffsetPiece("t", 0, 0, 3, 1), keep=True)
 
 
 def test_an_offset_that_comes_twice_at_once_is_seen():
@@ -204,29 +204,29 @@ def test_an_offset_that_comes_twice_at_once_is_seen():
             return [self._messages[0], self._messages[0]]
 
     with pytest.raises(SourceError, match=r"offset 0 came after 0; nothing was committed"):
-        read(Stammering(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))
+        read(Stammering(numbered(P, range(9)), {P: 9}), OffsetPiece("t", 0, 0, 9, 1))
 
 
 def test_an_offset_that_comes_twice_is_seen_also_when_the_first_was_handed_on(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(reader, "HELD", 0)
+    monkeypatch.setattr(reader, "MOST_GATHERED_BYTES", 0)
 
     class Stuttering(Consumer):
         def consume(self, count: int, seconds: float) -> list[Message]:
             return self._messages[:3]
 
     with pytest.raises(SourceError, match=r"offset 0 came after 2; nothing was committed"):
-        read(Stuttering(numbered(P, range(9)), {P: 9}), Piece("t", 0, 0, 9, 1))
+        read(Stuttering(numbered(P, range(9)), {P: 9}), OffsetPiece("t", 0, 0, 9, 1))
 
 
 @pytest.mark.parametrize("at_once", [1, 10_000])
 def test_a_task_stops_if_its_pieces_are_more_than_they_may_be(at_once: int, monkeypatch: pytest.MonkeyPatch):
     """Of all its pieces together, by what came; whether it does depends on nothing else."""
     monkeypatch.setattr(reader, "AT_ONCE", at_once)
-    monkeypatch.setattr(reader, "HELD", 30)
+    monkeypatch.setattr(reader, "MOST_GATHERED_BYTES", 30)
     values = [*numbered(P, range(20)), *numbered(Q, range(20))]
     size = sum(len(message) + len(message.key()) for message in values)
     for most in (size, size - 1):
-        pieces = [Piece("t", 0, 0, 20, 1, most), Piece("t", 1, 0, 20, 1, most)]
+        pieces = [OffsetPiece("t", 0, 0, 20, 1, most), OffsetPiece("t", 1, 0, 20, 1, most)]
         consumer = Consumer(values, {P: 20, Q: 20})
         if most == size:
             assert found(read(consumer, *pieces)) == {"t/0": list(range(20)), "t/1": list(range(20))}

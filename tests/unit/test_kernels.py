@@ -21,7 +21,7 @@ from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import DataError, SourceError
 from headrace.kernels.joins import window_join
-from headrace.kernels.stateless.steps import ordered, run_step, sequence
+from headrace.kernels.stateless.steps import in_sequence, order_rows, run_step
 from headrace.kernels.windows import aggregate, order
 from headrace.operators import CountJoinOperator, TimeJoinOperator
 from headrace.operators.joins import JoinOperator
@@ -51,13 +51,13 @@ def run(query: Stream, slots: int = 2) -> pa.Table:
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-@pytest.mark.parametrize("few_pairs", [window_join.FEW_PAIRS, 1])
+@pytest.mark.parametrize("few_pairs", [window_join.FEWEST_SLICE_PAIRS, 1])
 @pytest.mark.parametrize("key", ["", "l.k = r.k and "])
 def test_a_cast_that_fails_only_outside_the_window_does_not_fail_the_join(
     key: str, few_pairs: int, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every text that is no number is more than the window away from every tuple that it would be compared with."""
-    monkeypatch.setattr(window_join, "FEW_PAIRS", few_pairs)
+    monkeypatch.setattr(window_join, "FEWEST_SLICE_PAIRS", few_pairs)
     left = rows([0, 1, 100, 101], s=["1", "2", "bad", "worse"], k=[1, 1, 1, 1])
     right = rows([0, 1, 2, 50], n=pa.array([1, 2, 3, 4], pa.int64()), k=[1, 1, 1, 1])
     query = stream(left, "a").join(stream(right, "b"), on=f"{key}CAST(l.s AS BIGINT) = r.n", within="5 seconds")
@@ -176,14 +176,14 @@ def operator_of(query: Stream) -> JoinOperator:
 @pytest.mark.parametrize("on", ["l.x % 3 = r.x % 3", "l.x = r.x", "l.x <= r.x and r.x < l.x + 3", "true"])
 @pytest.mark.parametrize("spread", [40, 3, 1])  # less than a window long: not worth cutting
 def test_slices_hold_every_pair_once(on: str, few_pairs: int, spread: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_join, "FEW_PAIRS", few_pairs)
+    monkeypatch.setattr(window_join, "FEWEST_SLICE_PAIRS", few_pairs)
     r = np.random.default_rng(few_pairs)
     left = rows(sorted(r.integers(20, 20 + spread, 50).tolist()), x=r.integers(0, 9, 50))
     right = rows(r.integers(20 - spread % 5, 20 + spread, 35).tolist(), x=r.integers(0, 9, 35))
     query = stream(left, "a").join(stream(right, "b"), on=on, within=("3 seconds", "1 second"))
     operator = operator_of(query)
     assert isinstance(operator, TimeJoinOperator)
-    assert difference(reference(query), together(operator, window_join.join(operator, left, right))) is None
+    assert difference(reference(query), together(operator, window_join.window_join(operator, left, right))) is None
 
 
 def test_windows_of_a_time_join_are_closed_at_both_ends() -> None:
@@ -199,8 +199,8 @@ def test_windows_of_a_time_join_are_closed_at_both_ends() -> None:
 def test_empty_sides_give_an_empty_result() -> None:
     left, right = rows([0], x=[1]), rows([], x=pa.array([], pa.int64()))
     operator = operator_of(stream(left, "a").join(stream(right, "b"), on="l.x = r.x", within="1 second"))
-    assert together(operator, window_join.join(operator, left, right)).num_rows == 0
-    assert together(operator, window_join.join(operator, left, right)).schema.equals(operator.schema)
+    assert together(operator, window_join.window_join(operator, left, right)).num_rows == 0
+    assert together(operator, window_join.window_join(operator, left, right)).schema.equals(operator.schema)
 
 
 # --- order and ranks -------------------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ def test_sequence_is_time_then_columns_nulls_last_nan_above_numbers_text_by_byte
             "s": pa.array(["a", "a", "a", "a", None, "b", "B"]),
         }
     )
-    found = sequence(table, table.column_names)
+    found = in_sequence(table, table.column_names)
     shown = [
         (f if f is None else str(f), s) for f, s in zip(found["f"].to_pylist(), found["s"].to_pylist(), strict=True)
     ]
@@ -270,7 +270,7 @@ def test_oracle_rows_are_in_the_order_that_plain_python_gives(seed: int) -> None
     columns = [pa.array(column, kind) for column, (kind, _) in zip(zip(*drawn, strict=True), chosen, strict=True)]
     table = pa.table([*columns, pa.array(range(60))], names=[*names, "row"])
     pieces = pa.concat_tables([table.slice(0, 17), table.slice(17, 0), table.slice(17)])
-    found = ordered(pieces, names)
+    found = order_rows(pieces, names)
     assert found.schema == table.schema
     expected = sorted(drawn, key=lambda row: [_rank(value) for value in row])
     assert repr([drawn[row] for row in found["row"].to_pylist()]) == repr(expected)  # rows that are equal: as they came
@@ -278,17 +278,17 @@ def test_oracle_rows_are_in_the_order_that_plain_python_gives(seed: int) -> None
 
 def test_nested_columns_are_ordered_too() -> None:
     table = pa.table({"l": pa.array([[2], None, [1, 5], [1]]), "n": [1, 2, 3, 4]})
-    assert ordered(table, ["l"])["n"].to_pylist() == [4, 3, 1, 2]
+    assert order_rows(table, ["l"])["n"].to_pylist() == [4, 3, 1, 2]
 
 
 def test_release_leaves_what_stands_at_the_bound() -> None:
-    released, waiting = order.release(rows([3, 1, 2], x=[3, 1, 2]), 2 * SECOND)
+    released, waiting = order.release_in_sequence(rows([3, 1, 2], x=[3, 1, 2]), 2 * SECOND)
     assert released["x"].to_pylist() == [1]
     assert sorted(waiting["x"].to_pylist()) == [2, 3]
 
 
 def test_ranks_walk_both_streams_left_first_at_equal_times() -> None:
-    left, right = order.rank(rows([0, 1, 1], x=[0, 0, 0]), rows([1, 2], x=[0, 0]), (10, 20))
+    left, right = order.rank_tuples(rows([0, 1, 1], x=[0, 0, 0]), rows([1, 2], x=[0, 0]), (10, 20))
     assert left["__rank"].to_pylist() == [10, 11, 12]
     assert left["__other"].to_pylist() == [20, 20, 20]
     assert right["__rank"].to_pylist() == [20, 21]
@@ -401,8 +401,8 @@ def test_a_connection_that_duckdb_gave_up_is_not_used_again() -> None:
         pa.string(), 1, [None, pa.py_buffer(np.array([0, 3], np.int32)), pa.py_buffer(b"a\xffb")]
     )
     with pytest.raises(duckdb.Error):
-        duck.run("SELECT upper(x) FROM t", {"t": pa.table({"x": text})})
-    assert duck.run("SELECT n FROM t", {"t": pa.table({"n": [1]})}).num_rows == 1
+        duck.run_select("SELECT upper(x) FROM t", {"t": pa.table({"x": text})})
+    assert duck.run_select("SELECT n FROM t", {"t": pa.table({"n": [1]})}).num_rows == 1
 
 
 # --- maps ----------------------------------------------------------------------------------------------------------------
@@ -412,8 +412,8 @@ def test_columns_that_a_map_passes_on_are_not_computed(monkeypatch: pytest.Monke
     """What DuckDB is asked for is the rest; nested columns go through it, since it refuses some of their values."""
     table = pa.table({"ts": pa.array([1, 2], TS_TYPE), "K k": ["a", None], "n": [1, 2], "s": [{"x": 1}, {"x": 2}]})
     asked = []
-    run = duck.run
-    monkeypatch.setattr(duck, "run", lambda sql, tables: asked.append(sql) or run(sql, tables))
+    run = duck.run_select
+    monkeypatch.setattr(duck, "run_select", lambda sql, tables: asked.append(sql) or run(sql, tables))
 
     def mapped(**columns: str) -> pa.Table:
         made = table_stream(table, name="s").map(**columns)

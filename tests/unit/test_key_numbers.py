@@ -29,7 +29,7 @@ COLUMNS: dict[str, Any] = {
 def groups_of_duckdb(table: pa.Table, by: list[str]) -> list[int]:
     numbered = table.append_column("row", pa.array(range(table.num_rows)))
     keys = ", ".join(by) or "1 = 1"
-    found = duck.run(f"SELECT list(row) AS rows FROM __tuples GROUP BY {keys}", {duck.TUPLES: numbered})
+    found = duck.run_select(f"SELECT list(row) AS rows FROM __tuples GROUP BY {keys}", {duck.TUPLES: numbered})
     of = {row: number for number, rows in enumerate(found["rows"].to_pylist()) for row in rows}
     return [of[row] for row in range(table.num_rows)]
 

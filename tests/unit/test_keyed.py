@@ -15,13 +15,13 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar.buffers import Area
-from headrace.columnar.values import comparable, key_of
+from headrace.columnar.values import comparable_values, sort_key
 from headrace.errors import DataError
 from headrace.kernels.keyed import keyed_table, row_layout, row_store
-from headrace.kernels.keyed.buffer_allocator import Damaged, Memory
+from headrace.kernels.keyed.buffer_allocator import DamagedTable, MemoryAllocator
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.processor import StateTable
-from headrace.support.event_time import as_datetime
+from headrace.support.event_time import to_datetime
 
 TS = pa.timestamp("us", "UTC")
 MORE = int(os.environ.get("HEADRACE_EXAMPLES", "1"))
@@ -67,12 +67,12 @@ DUE = [None, -5, 0, 1, 2, 3, 50, 99]
 
 
 def key(row: dict[str, Any], names: list[str]) -> Any:
-    return tuple(key_of(row[name]) for name in names)
+    return tuple(sort_key(row[name]) for name in names)
 
 
 def plain(table: pa.Table) -> list[dict[str, Any]]:
     """Rows with values that compare; a type that is looked at by no other test is looked at here."""
-    columns = [[key_of(value) for value in comparable(column)] for column in table.columns]
+    columns = [[sort_key(value) for value in comparable_values(column)] for column in table.columns]
     return [dict(zip(table.column_names, row, strict=True)) for row in zip(*columns, strict=True)]
 
 
@@ -80,7 +80,7 @@ def counts(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
-class Kept(Memory):
+class Kept(MemoryAllocator):
     """Memory that another process would find again."""
 
     def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
@@ -119,7 +119,7 @@ class Walk:
         keys = [tuple(self.r.choice(pool) for pool in self.pools) for _ in range(self.r.randint(0, 6))]
         if not distinct:
             return keys
-        return list({tuple(key_of(part) for part in k): k for k in keys}.values())
+        return list({tuple(sort_key(part) for part in k): k for k in keys}.values())
 
     def draw(self, keys: list[tuple[Any, ...]]) -> pa.Table:
         columns = {}
@@ -179,7 +179,7 @@ class Walk:
         keys = self.asked(self.some_keys(distinct=False))
         found = self.table.get(self.disguised(keys))
         assert found.schema == self.schema
-        nothing = dict.fromkeys(self.schema.names, key_of(None))
+        nothing = dict.fromkeys(self.schema.names, sort_key(None))
         assert plain(found) == [{**self.model.get(tuple(k.values()), nothing), **k} for k in plain(keys)]
         assert self.table.has(keys).to_pylist() == [tuple(k.values()) in self.model for k in plain(keys)]
 
@@ -191,9 +191,9 @@ class Walk:
 
     def due(self) -> None:
         time = self.r.randint(-6, 100)
-        expected = [row for row in self.model.values() if row["due"] != key_of(None) and row["due"] <= key_of(time)]
+        expected = [row for row in self.model.values() if row["due"] != sort_key(None) and row["due"] <= sort_key(time)]
         expected.sort(key=lambda row: (row["due"], tuple(row[name] for name in self.names)))
-        assert plain(self.table.due(as_datetime(time))) == expected
+        assert plain(self.table.due(to_datetime(time))) == expected
 
     def changes(self) -> None:
         found, before = self.table.changes(), set(self.stored)
@@ -224,9 +224,9 @@ class Walk:
         self.table.touched(numbers)
         found = self.by_key(self.table.get(keys))
         for k, row in found.items():
-            made = {f.name: key_of(0 if counts(f.type) else None) for f in self.schema}
+            made = {f.name: sort_key(0 if counts(f.type) else None) for f in self.schema}
             made |= dict(zip(self.names, k, strict=True))
-            self.model[k] = {**self.model.get(k, made), "due": key_of(time)}
+            self.model[k] = {**self.model.get(k, made), "due": sort_key(time)}
             assert row == self.model[k]
 
 
@@ -270,7 +270,7 @@ def damaged_walk(kind: str, seed: int) -> bool:
         for _ in range(25):
             found.step()
         found.rows()
-    except Damaged as error:
+    except DamagedTable as error:
         if error is not found.table.damaged:
             assert "its head is not" in str(error)
         return True
@@ -295,20 +295,20 @@ def test_a_bit_that_is_flipped_is_met_for_long(kind: str, monkeypatch: pytest.Mo
 def answers(table: KeyedTable) -> list[Any]:
     """What a table says of everything; it is changed by that."""
     asked = pa.table({"vid": range(-2, 14)})
-    said = [len(table), plain(table.get(asked)), plain(table.rows()), plain(table.due(as_datetime(6)))]
+    said = [len(table), plain(table.get(asked)), plain(table.rows()), plain(table.due(to_datetime(6)))]
     table.put(cars(3, 20, 21, 22))
     table.delete(cars(5, 7, 21))
     numbers = table.numbers(np.arange(-3, 9))
     table.columns["n"][numbers] += 1
     table.touched(numbers)
     changes = table.changes()
-    return [*said, plain(changes.put), plain(changes.gone), plain(table.due(as_datetime(99))), plain(table.rows())]
+    return [*said, plain(changes.put), plain(changes.gone), plain(table.due(to_datetime(99))), plain(table.rows())]
 
 
 def some_cars() -> Kept:
     room = Kept()
     table = KeyedTable(CARS, "cars", cars(*range(10)), room)
-    table.put(pa.concat_tables([car(i, closes=as_datetime(i), name="x" * 3 * i) for i in range(8)]))
+    table.put(pa.concat_tables([car(i, closes=to_datetime(i), name="x" * 3 * i) for i in range(8)]))
     table.delete(cars(2, 4, 9))
     table.changes()
     return room
@@ -331,7 +331,7 @@ def test_every_bit_is_looked_at_or_does_not_matter(step: int, monkeypatch: pytes
         room.last[name][bit // 8] ^= 1 << bit % 8
         try:
             assert answers(reopened(room)) == expected, (name, bit)
-        except Damaged:
+        except DamagedTable:
             met += 1
     assert met * step > size // 3
 
@@ -347,7 +347,7 @@ def test_a_part_that_was_lost_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
             room.last[name][start : start + 64] = 0
             try:
                 assert answers(reopened(room)) == expected, (name, start)
-            except Damaged:
+            except DamagedTable:
                 met += 1
     assert met > 12
 
@@ -372,21 +372,21 @@ def test_what_is_due_is_never_missed_behind_a_time_that_was_altered(way: str) ->
                 n = table.numbers(keys)
                 table.columns["at"][n] = np.array(later, "M8[us]")
                 table.touched(n)
-            found = set(table.due(as_datetime(until))["k"].to_pylist())
+            found = set(table.due(to_datetime(until))["k"].to_pylist())
             dues = [*enumerate(first), *zip(keys.tolist(), later, strict=True)]
             assert found == {key for key, at in dues if at <= until}
-        except Damaged:
+        except DamagedTable:
             met += 1
     assert met > 50
 
 
 def test_a_head_that_does_not_fit_is_refused() -> None:
     room = some_cars()
-    with pytest.raises(Damaged, match="'cars' is damaged: its head is that of a table with other columns"):
+    with pytest.raises(DamagedTable, match="'cars' is damaged: its head is that of a table with other columns"):
         KeyedTable.reopen(StateTable(["vid"], CARS.columns), "cars", room.last, room)
-    with pytest.raises(Damaged, match=r"its areas have .* bytes; expected"):
+    with pytest.raises(DamagedTable, match=r"its areas have .* bytes; expected"):
         KeyedTable.reopen(CARS, "cars", {**room.last, "text": room.last["text"][:-8]}, room)
-    with pytest.raises(Damaged, match="its head is not what was written there"):
+    with pytest.raises(DamagedTable, match="its head is not what was written there"):
         KeyedTable.reopen(CARS, "cars", {}, room)
 
 
@@ -394,11 +394,11 @@ def test_damage_is_remembered() -> None:
     room = some_cars()
     room.last["rows"][:] = 0
     table = reopened(room)
-    with pytest.raises(Damaged, match=r"'cars' is damaged: row .* is not what was written there") as caught:
+    with pytest.raises(DamagedTable, match=r"'cars' is damaged: row .* is not what was written there") as caught:
         table.get(cars(1))
     assert table.damaged is caught.value
     for call in (table.rows, table.changes, table.__len__, lambda: table.put(cars(50)), lambda: table.columns["n"]):
-        with pytest.raises(Damaged):
+        with pytest.raises(DamagedTable):
             call()
 
 
@@ -446,12 +446,12 @@ def test_what_was_not_told_is_not_told_after_text_has_moved_either() -> None:
 def test_a_row_that_was_only_read_may_get_another_entry_when_it_is_looked_for(is_told: bool) -> None:
     table = KeyedTable(CARS, "cars")
     for due in (5, 10):
-        table.put(car(1, closes=as_datetime(due)))
+        table.put(car(1, closes=to_datetime(due)))
         table.changes()
     n = table.numbers(cars(1))
     if not is_told:
         table.columns["n"][n] = 99
-    assert table.due(as_datetime(7)).num_rows == 0
+    assert table.due(to_datetime(7)).num_rows == 0
     if is_told:
         assert table.changes().put.num_rows == 0
     else:
@@ -518,7 +518,7 @@ def test_who_holds_no_earlier_column_is_not_refused(keep: Callable[[Keeper, Any]
 def test_more_text_than_an_array_holds_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     table = KeyedTable(CARS, "cars", cars(*range(50)))
     found = table.rows()
-    monkeypatch.setattr(row_layout, "CHUNK", 40)
+    monkeypatch.setattr(row_layout, "MOST_ARRAY_BYTES", 40)
     assert table.rows()["name"].num_chunks > 8
     assert table.rows().equals(found)
 
@@ -527,11 +527,11 @@ def test_entries_of_rows_that_went_make_room() -> None:
     room = Kept()
     table = KeyedTable(CARS, "cars", None, room)
     for round_ in range(500):
-        table.put(car(round_ % 5, closes=as_datetime(10_000 - round_)))  # earlier, each time
+        table.put(car(round_ % 5, closes=to_datetime(10_000 - round_)))  # earlier, each time
         if round_ % 2:
             table.delete(cars(1))
     assert len(room.last["heap"]) == 16 * 2 * keyed_table.SMALLEST
-    assert table.due(as_datetime(9503))["vid"].to_pylist() == [4, 3, 2]
+    assert table.due(to_datetime(9503))["vid"].to_pylist() == [4, 3, 2]
 
 
 def test_a_list_of_much_work_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -568,7 +568,7 @@ def test_keys_of_one_hash_are_different_keys(monkeypatch: pytest.MonkeyPatch) ->
 def test_what_cannot_be_kept_is_compiled_all_the_same() -> None:
     names: dict[str, Any] = {}
     exec("def twice(number):\n    return 2 * number", names)  # of no file, so there is no place beside it
-    assert row_store.compiled(names["twice"])(4) == 8
+    assert row_store.compile_cached(names["twice"])(4) == 8
 
 
 def test_many_columns() -> None:
@@ -641,10 +641,10 @@ def test_text_that_is_no_utf8_is_kept() -> None:
 def test_the_key_may_be_due() -> None:
     declared = StateTable(["at", "k"], pa.schema([("k", pa.int64()), ("at", TS)]), due="at")
     table = KeyedTable(declared, "t", pa.table({"k": [1, 2, 3], "at": pa.array([5, 3, None], TS)}))
-    assert table.due(as_datetime(5)).column("k").to_pylist() == [2, 1]
-    table.delete(table.due(as_datetime(4)).select(["at", "k"]))
-    assert table.due(as_datetime(9)).column("k").to_pylist() == [1]
-    assert table.changes().gone.to_pylist() == [{"at": as_datetime(3), "k": 2}]
+    assert table.due(to_datetime(5)).column("k").to_pylist() == [2, 1]
+    table.delete(table.due(to_datetime(4)).select(["at", "k"]))
+    assert table.due(to_datetime(9)).column("k").to_pylist() == [1]
+    assert table.changes().gone.to_pylist() == [{"at": to_datetime(3), "k": 2}]
 
 
 def test_zeros_and_nan_have_one_form_when_stored() -> None:
@@ -735,7 +735,7 @@ def test_errors_say_what_was_found_and_change_nothing(call: Any, message: str) -
 def test_a_table_without_due_says_so() -> None:
     table = KeyedTable(StateTable(["k"], pa.schema([("k", pa.int64())])), "t")
     with pytest.raises(DataError, match="'t' has no due column; declare one"):
-        table.due(as_datetime(0))
+        table.due(to_datetime(0))
     with pytest.raises(DataError, match=r"'t': what was loaded has the key \(k=1\) more than once"):
         KeyedTable(table.declared, "t", pa.table({"k": [1, 1]}))
 

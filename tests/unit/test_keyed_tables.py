@@ -19,7 +19,7 @@ from headrace.driver.position import Position
 from headrace.errors import CorruptState, EngineError, HeadraceError, QueryError, StateError
 from headrace.operators.base import Results, Slot
 from headrace.operators.distinct import DistinctOperator
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.processor import StateTable
 from headrace.query import nodes
 from headrace.routing import Diagonal, Grouping
@@ -29,7 +29,7 @@ from headrace.state.store import StateStore
 from headrace.stream import node_of
 from headrace.task import state_table_groups
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import Window
+from headrace.task.stages import PhysicalWindow
 from headrace.telemetry import table_sizes
 from headrace.testing import LocalRun, table_stream
 from headrace.tools import plan_file
@@ -99,7 +99,7 @@ def as_rows(rows: list[Any], *names: str) -> pa.Table:
     return pa.table(columns, ["__substream", *names[1:]])
 
 
-def planned(node: nodes.Distinct, sofar: PlanSoFar) -> Flow:
+def planned(node: nodes.Distinct, sofar: PlanBuilder) -> Flow:
     flows = sofar.flows(node.input)
     name, stage, groupings = sofar.name("sum"), stage_after(flows), (BySubstream(("s",)),)
     return sofar.add(Summing(name, stage, (node.schema,), node.schema, groupings, node.by, node.within), flows)
@@ -108,7 +108,7 @@ def planned(node: nodes.Distinct, sofar: PlanSoFar) -> Flow:
 @pytest.fixture(autouse=True)
 def ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(operators.PLANNERS, nodes.Distinct, planned)  # type: ignore[arg-type]
-    for name, value in {"SMALL": 40, "LEAST": 10, "FEW": 150}.items():
+    for name, value in {"SMALL": 40, "FEWEST_RENEWED": 10, "MERGE_ROWS_ALLOWED": 150}.items():
         monkeypatch.setattr(bases, name, value)
     monkeypatch.setattr(state_table_groups, "FINE", 3 * GROUPS)
 
@@ -127,7 +127,7 @@ class Summed:
     def __post_init__(self) -> None:
         self.random, self.held, self.clock = random.Random(self.seed), Sums(), 0
         self.run = self.opened(2)
-        plan_file.write(self.folder, [node_of(query())], query().plan())
+        plan_file.write_plan(self.folder, [node_of(query())], query().plan())
 
     def opened(self, slots: int) -> LocalRun:
         store = StateStore.open(self.folder / "state", fsync=False)
@@ -149,7 +149,7 @@ class Summed:
             given.append({"ts": self.clock, "s": key[0], "k": key[1], "v": r.choice((0, 1, 2, -7))})
             apply(self.held, given[-1])
         table = pa.table({name: [row[name] for row in given] for name in SCHEMA.names}, SCHEMA)
-        windows = [[Window("in", table)]]
+        windows = [[PhysicalWindow("in", table)]]
 
         def execute(epoch: Any) -> Any:
             for _ in range(r.choice((1, 2))):
@@ -216,7 +216,7 @@ def test_what_was_not_committed_is_not_there(summed: Summed, monkeypatch: pytest
 def test_a_run_that_deletes_blocks_meanwhile_is_read_again(summed: Summed, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(6):
         summed.epoch(rows=50)
-    real, went_on = state_tables.opened, []
+    real, went_on = state_tables.open_table_block, []
 
     def opened(*given: Any) -> Any:
         if not went_on:
@@ -225,7 +225,7 @@ def test_a_run_that_deletes_blocks_meanwhile_is_read_again(summed: Summed, monke
                 summed.epoch(rows=50)
         return real(*given)
 
-    monkeypatch.setattr(state_tables, "opened", opened)
+    monkeypatch.setattr(state_tables, "open_table_block", opened)
     assert found(summed.folder) == summed.rows()
 
 
@@ -264,18 +264,18 @@ def test_sizes(summed: Summed) -> None:
     summed.epoch(rows=80)
     summed.epoch(rows=80)
     before, last = summed.run.store.previous, summed.run.store.last
-    size = table_sizes.sizes(last, before)["sum-1"]["sums"]
+    size = table_sizes.table_sizes(last, before)["sum-1"]["sums"]
     state = last.operators["sum-1"].tables["sums"]
     assert len(state.rows) == 3 * GROUPS
     now, was = (by_group(each.operators["sum-1"].tables["sums"].rows) for each in (last, before))
     assert size.rows == len(summed.held) and size.bytes == sum(block.bytes for block in state.blocks)
-    assert size.largest[0] == table_sizes.Share(2, 2, now[2]), "substream 5 is in it"
+    assert size.largest[0] == table_sizes.GroupSize(2, 2, now[2]), "substream 5 is in it"
     assert [share.rows for share in size.largest] == sorted(now, reverse=True)[:5]
     assert size.grown == size.rows - sum(was) and size.growing[0].rows == max(
         n - w for n, w in zip(now, was, strict=True)
     )
-    assert table_sizes.sizes(last, None)["sum-1"]["sums"].grown == 0, "it is not known"
-    assert table_sizes.sizes(last, None)["sum-1"]["last"] == table_sizes.TableSize(0, 0, 0, 0, ())
+    assert table_sizes.table_sizes(last, None)["sum-1"]["sums"].grown == 0, "it is not known"
+    assert table_sizes.table_sizes(last, None)["sum-1"]["last"] == table_sizes.TableSize(0, 0, 0, 0, ())
 
 
 # --- what cannot be ----------------------------------------------------------------------------------------------------

@@ -54,9 +54,13 @@ WAYS: dict[str, Callable[[Path], Any]] = {
     "a plan": lambda _: Plan.from_json(edited(slots=MANY)),
     "a subquery": lambda _: Plan.from_json(with_subquery(slots=MANY)),
     "set_slots": lambda _: Controller(LocalRun(query(), _ / "s").plan, Policy(), 1, MANY * 2).set_slots(MANY, 0),
-    "a deployment": lambda folder: deployment.read(descriptor(folder, f"master = 'local[2]'\nslots = {MANY}")),
-    "cores of a deployment": lambda folder: deployment.read(descriptor(folder, f"master = 'yarn'\ncores = {MANY}")),
-    "a large machine": lambda folder: deployment.read(descriptor(folder, f"master = 'local[{MANY}]'")),
+    "a deployment": lambda folder: deployment.read_descriptor(
+        descriptor(folder, f"master = 'local[2]'\nslots = {MANY}")
+    ),
+    "cores of a deployment": lambda folder: deployment.read_descriptor(
+        descriptor(folder, f"master = 'yarn'\ncores = {MANY}")
+    ),
+    "a large machine": lambda folder: deployment.read_descriptor(descriptor(folder, f"master = 'local[{MANY}]'")),
     "a run": lambda folder: LocalRun(query(), folder / "s", slots=MANY),
     "a run that may grow": lambda folder: LocalRun(query(), folder / "s", limit=MANY),
 }

@@ -18,9 +18,9 @@ from headrace.columnar.types import TS_TYPE
 from headrace.errors import QueryChanged, QueryTypeError, SinkError
 from headrace.state.store import StateStore
 from headrace.stream import Stream
-from headrace.task.work import WorkSoFar
+from headrace.task.work import WorkTotals
 from headrace.telemetry import listeners as listeners_module
-from headrace.telemetry.epoch_record import EpochRecord, from_manifests
+from headrace.telemetry.epoch_record import EpochRecord, record_from_manifests
 from headrace.telemetry.listeners import Listeners
 from headrace.testing import LocalRun, table_stream
 from tests.patience import PATIENCE
@@ -62,7 +62,7 @@ def test_figures_add_up_to_progress_and_to_the_manifest(make: Any, slots: int, t
         run.epoch({"a": rows(epoch), "b": rows(epoch)}, splitters=2)
         last = run.store.last
         assert last is not None
-        live = from_manifests(run.store.previous, last)
+        live = record_from_manifests(run.store.previous, last)
         run.driver.listeners.add(lambda _: None)
         told = run.driver.listeners._told[-1]
         without_times = {n: replace(each, seconds=None) for n, each in told.results.items()}
@@ -91,7 +91,7 @@ def test_figures_add_up_to_progress_and_to_the_manifest(make: Any, slots: int, t
     for record in found:
         results.update({name: each.rows for name, each in record.results.items() if not name.startswith("late:")})
     assert dict(results) == dict(last.totals.results) and sum(results.values()) == progress.results_out > 0
-    work = WorkSoFar.of(last)
+    work = WorkTotals.of(last)
     assert work is not None
     for name in last.operators:
         assert sum(r.operators[name].out for r in found) == work.counts.out.get(name, 0)
@@ -172,7 +172,7 @@ def test_a_listener_that_fails_is_said_once_and_harms_nobody(caplog: pytest.LogC
 def test_a_listener_that_is_slow_misses_epochs_and_the_run_does_not_wait(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(listeners_module, "MOST", 10)
+    monkeypatch.setattr(listeners_module, "MOST_EPOCHS_BEHIND", 10)
     monkeypatch.setattr(listeners_module, "FAREWELL", 0.01)
     listeners, found = Listeners(), list[int]()
     entered, go_on, done = threading.Event(), threading.Event(), threading.Event()

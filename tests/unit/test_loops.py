@@ -25,7 +25,7 @@ def test_keys_are_put_in_order_by_some_of_their_bits_and_stay_as_they_stand_othe
     if low + bits == 0:
         keys[:] = 0
     expected = [int(keys[row]) for row in sorted(range(many), key=lambda row: int(keys[row]) >> low)]
-    assert numba_loops.by_bits(keys.copy(), low, bits).tolist() == expected
+    assert numba_loops.order_by_bits(keys.copy(), low, bits).tolist() == expected
 
 
 @settings(deadline=None, max_examples=100)
@@ -35,14 +35,14 @@ def test_rows_by_hash_are_those_of_a_stable_sort(many: int, bits: int, shift: in
     keys = np.random.default_rng(seed).integers(0, (1 << bits) - 1, many, np.uint64, endpoint=True)
     hashed = keys << np.uint64(min(shift, 64 - max(bits, 1)))
     hashed.flags.writeable = False  # as those of a block that is mapped
-    assert numba_loops.by_hash(hashed).tolist() == np.argsort(hashed, kind="stable").tolist()
+    assert numba_loops.order_by_hash(hashed).tolist() == np.argsort(hashed, kind="stable").tolist()
 
 
 @settings(deadline=None)
 @given(st.lists(st.integers(-50, 50)), st.lists(st.integers(-50, 50)))
 def test_two_ascending_lists_become_one(one: list[int], two: list[int]) -> None:
     both = np.empty(len(one) + len(two), np.int64)
-    numba_loops.merge(np.array(sorted(one), np.int64), np.array(sorted(two), np.int64), both)
+    numba_loops.merge_sorted(np.array(sorted(one), np.int64), np.array(sorted(two), np.int64), both)
     assert both.tolist() == sorted(one + two)
 
 
@@ -57,7 +57,7 @@ def test_whole_units_above_the_least_are_told_from_others(counts: list[int], uni
     values = np.array([least + count * unit for count in counts], np.int64)
     values[len(values) // 2] += off
     apart = [(int(value) - least) % unit == 0 for value in values]
-    found = numba_loops.whole(values, least, unit)
+    found = numba_loops.whole_units(values, least, unit)
     assert (found is not None) == all(apart)
     if found is not None:
         assert found.tolist() == [(int(value) - least) // unit for value in values]

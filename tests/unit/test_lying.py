@@ -15,7 +15,7 @@ from headrace.routing import Diagonal, SubstreamGrouping
 from headrace.routing.hashing import groups_of
 from headrace.state.manifest import OperatorState
 from headrace.task import state_table_groups
-from headrace.task.state_table_groups import Lying
+from headrace.task.state_table_groups import StateTableGroups
 
 DECLARED = StateTable(["k"], pa.schema([("k", pa.int64()), ("v", pa.int64())]))
 
@@ -29,8 +29,8 @@ def operator(substreams: int) -> Any:
 @pytest.mark.parametrize("groups", [64, 100, 512, 1024])
 def test_every_group_is_of_one_slot_and_has_its_share(groups: int, substreams: int) -> None:
     made = operator(substreams)
-    state = state_table_groups.known(None, "t", made, groups)
-    found = Lying.of(made, state, groups)
+    state = state_table_groups.table_state(None, "t", made, groups)
+    found = StateTableGroups.of(made, state, groups)
     assert (
         found.units * found.parts == len(state.rows) <= max(state_table_groups.FINE + min(groups, substreams), groups)
     )
@@ -57,10 +57,10 @@ def test_every_group_is_of_one_slot_and_has_its_share(groups: int, substreams: i
 
 def test_a_table_of_before_lies_in_the_groups_of_its_operator() -> None:
     made = operator(2)
-    own = state_table_groups.known(None, "__own", made, 64)
+    own = state_table_groups.table_state(None, "__own", made, 64)
     assert len(own.rows) == 64, "and so do those that an operator has for itself"
-    assert state_table_groups.known(OperatorState(tables={"t": own}), "t", made, 64) is own
-    found = Lying.of(made, own, 64)
+    assert state_table_groups.table_state(OperatorState(tables={"t": own}), "t", made, 64) is own
+    found = StateTableGroups.of(made, own, 64)
     assert (found.units, found.parts) == (64, 1)
     rows = pa.table({SUBSTREAM: pa.array([0, 1, 1], pa.int32()), "k": [1, 2, 3]})
     assert found.rows(rows, ("k",)).tolist() == [0, 32, 32]
@@ -69,6 +69,6 @@ def test_a_table_of_before_lies_in_the_groups_of_its_operator() -> None:
 
 def test_where_rows_lie_is_part_of_the_format() -> None:
     made = operator(2)
-    found = Lying.of(made, state_table_groups.known(None, "t", made, 64), 64)
+    found = StateTableGroups.of(made, state_table_groups.table_state(None, "t", made, 64), 64)
     rows = pa.table({SUBSTREAM: pa.array([0, 1, 1, 0], pa.int32()), "k": pa.array([1, 2, None, 10**12], pa.int64())})
     assert found.rows(rows, ("k",)).tolist() == [27, 421, 325, 155]

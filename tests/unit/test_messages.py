@@ -13,18 +13,27 @@ from headrace.compile import compile_query
 from headrace.control.control_state import ControlState, Decision
 from headrace.control.group_load import GroupLoad, HeavyKey
 from headrace.errors import CorruptState, EngineError
-from headrace.kernels.stateless.split import Counts
+from headrace.kernels.stateless.split import SplitCounts
 from headrace.routing import Diagonal
 from headrace.state import Block, BlockReader, Manifest, block_name
-from headrace.state.bases import Told
+from headrace.state.bases import ChangeSummary
 from headrace.state.caches import STAMP
 from headrace.stream import node_of
 from headrace.task.block_writer import Task
 from headrace.task.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
-from headrace.task.reports import Changed, Merged, Out, Report, SourceCounts, StateBlock, TableUse, TaskReport
-from headrace.task.stages import Epoch, process
-from headrace.task.watermarks import Clock
-from headrace.task.work import Work, WorkSoFar, total
+from headrace.task.reports import (
+    MergedBlocks,
+    Report,
+    ReportBuilder,
+    SourceCounts,
+    StateBlock,
+    StateTableChange,
+    TableUse,
+    TaskOutput,
+)
+from headrace.task.stages import Epoch, run_stage
+from headrace.task.watermarks import SourceClock
+from headrace.task.work import WorkCounts, WorkTotals, sum_counts
 from headrace.testing import table_stream
 from tests.memory import MemoryStorage
 
@@ -38,14 +47,14 @@ def block(number: int = 0) -> Block:
 
 def report() -> Report:
     """With something in every field."""
-    task = TaskReport(Attempt(1, 2, 33), "5" * 32)
+    task = ReportBuilder(Attempt(1, 2, 33), "5" * 32)
     task.delivered("calls", SourceCounts(6, 3, 2, 1, -5, 5, [(1.5, 4), (None, 2)]))
     task.added("join-1", 1, block(1))
     task.replaced("aggregate-1", 0, block(2))
     task.merged("join-1", (0, 1), (block(3).name, block(4).name), block(5))
     task.merged("apply-1", (), (block(3).name,), block(8), "cars")
-    task.changed("apply-1", "cars", block(9), {3: 7, 0: 0}, [0], [4, 5], Told(6, 1, {2: 3}))
-    task.changed("apply-1", "tolls", None, {1: 0}, [1], [], Told(0, 0, {}))
+    task.changed("apply-1", "cars", block(9), {3: 7, 0: 0}, [0], [4, 5], ChangeSummary(6, 1, {2: 3}))
+    task.changed("apply-1", "tolls", None, {1: 0}, [1], [], ChangeSummary(0, 0, {}))
     for many in (2, 3):
         task.used("apply-1", TableUse(many, {"cold": 1}, 10, 0.5, "x"))
     task.put_aside("late:calls", block(6))
@@ -54,9 +63,9 @@ def report() -> Report:
     task.noted("join-2", {"given": [3, 4]})
     task.loaded("join-1", 0, [1, 0, 2], [HeavyKey(2**63, 40, "'a', ä")])
     task.loaded("join-1", 0, [1, 1, 1])
-    task.split("split-1", Counts(3, 1, 2), 5)
-    task.split("split-1", Counts(1, 0, 0), -4)
-    task.split("split-2", Counts(0, 0, 0), None)
+    task.split("split-1", SplitCounts(3, 1, 2), 5)
+    task.split("split-1", SplitCounts(1, 0, 0), -4)
+    task.split("split-2", SplitCounts(0, 0, 0), None)
     task.heard_of({"split-1": 4, "split-3": -9})
     task.work.passed("calls>join-1", 6, 3)
     task.work.out["calls"] += 3
@@ -96,15 +105,15 @@ def test_a_report_says_what_was_told_to_it() -> None:
     assert found.added == [StateBlock("join-1", 1, block(1))]
     assert found.replaced == [StateBlock("aggregate-1", 0, block(2))]
     assert found.merged == [
-        Merged("join-1", (0, 1), (block(3).name, block(4).name), block(5)),
-        Merged("apply-1", (), (block(3).name,), block(8), "cars"),
+        MergedBlocks("join-1", (0, 1), (block(3).name, block(4).name), block(5)),
+        MergedBlocks("apply-1", (), (block(3).name,), block(8), "cars"),
     ]
     assert found.changed == [
-        Changed("apply-1", "cars", block(9), {3: 7, 0: 0}, (0,), (4, 5), Told(6, 1, {2: 3})),
-        Changed("apply-1", "tolls", None, {1: 0}, (1,), (), Told(0, 0, {})),
+        StateTableChange("apply-1", "cars", block(9), {3: 7, 0: 0}, (0,), (4, 5), ChangeSummary(6, 1, {2: 3})),
+        StateTableChange("apply-1", "tolls", None, {1: 0}, (1,), (), ChangeSummary(0, 0, {})),
     ]
     assert found.used == {"apply-1": TableUse(5, {"cold": 2}, 20, 1.0, "x")}
-    assert found.outbox == [Out("result-0", block(7)), Out("late:calls", block(6))], "results come first"
+    assert found.outbox == [TaskOutput("result-0", block(7)), TaskOutput("late:calls", block(6))], "results come first"
     assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
     assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}
     assert found.failed == {("calls", "map x = y::int"): 4}
@@ -127,8 +136,8 @@ def stage(messages: list[Message]) -> list[Message]:
     query = table_stream(ROWS, name="calls").aggregate(by=["k"], last=2, n="count(*)")
     plan, storage = compile_query([node_of(query)]), MemoryStorage()
     layouts = {o.name: Diagonal.even(4, 1) for o in plan.operators}
-    epoch = Epoch(plan, 0, "", 1, 4, {"calls": Clock()}, layouts, {})
-    return list(process(epoch, 1, Task(1, 0, 5, storage, BlockReader(storage)), messages))
+    epoch = Epoch(plan, 0, "", 1, 4, {"calls": SourceClock()}, layouts, {})
+    return list(run_stage(epoch, 1, Task(1, 0, 5, storage, BlockReader(storage)), messages))
 
 
 def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
@@ -157,7 +166,7 @@ def test_rows_reach_the_operator_that_they_are_for() -> None:
 
 
 def test_work_adds_up_and_comes_back() -> None:
-    one, two = Work(), Work()
+    one, two = WorkCounts(), WorkCounts()
     for work, rows in ((one, 3), (two, 4)):
         work.passed("a>b", 10, rows)
         work.delivered("b", 1, rows)
@@ -166,7 +175,7 @@ def test_work_adds_up_and_comes_back() -> None:
         work.divided("s", rows, 1, 0)
         work.tables["b"] = TableUse(rows, {STAMP: 1}, 10, 0.125).counts
     two.read["b"] += 5
-    both = total([one, two])
+    both = sum_counts([one, two])
     assert both.to_json() == {
         "edges": {"a>b": [20, 7]}, "sent": {"b": [0, 7]}, "out": {"b": 7}, "cpu": {"b": 0.875},
         "read": {"b": 5}, "opened": {}, "pairs": {}, "split": {"s": [7, 2, 0]},
@@ -174,15 +183,15 @@ def test_work_adds_up_and_comes_back() -> None:
     }  # fmt: skip
     assert TableUse.of(both.tables["b"]) == TableUse(7, {STAMP: 2}, 20, 0.25)
     assert one.edges == {"a>b": [10, 3]}, "parts stay as they are"
-    stored = WorkSoFar((("a>b", "a", "b"),), 4, both, {"b": 1.5})
-    assert WorkSoFar.from_json(json.loads(json.dumps(stored.to_json()))) == stored
+    stored = WorkTotals((("a>b", "a", "b"),), 4, both, {"b": 1.5})
+    assert WorkTotals.from_json(json.loads(json.dumps(stored.to_json()))) == stored
 
 
 def test_nothing_counted_is_no_section_of_work() -> None:
     empty = Manifest(state_id="0" * 32, number=0, previous=None, run="")
-    assert WorkSoFar.of(None) is WorkSoFar.of(empty) is None
+    assert WorkTotals.of(None) is WorkTotals.of(empty) is None
     with pytest.raises(CorruptState, match=r"work should be an object with the fields"):
-        WorkSoFar.of(replace(empty, work={"since": 0}))
+        WorkTotals.of(replace(empty, work={"since": 0}))
 
 
 def test_what_a_controller_remembers_comes_back() -> None:

@@ -21,8 +21,8 @@ from headrace.errors import CorruptState, EngineError, SourceError, StateMismatc
 from headrace.reference import reference
 from headrace.run import run as run_module
 from headrace.run.run import Run
-from headrace.sinks import Memory, memory
-from headrace.sources.file_ledger import File, Ledger
+from headrace.sinks import MemorySink, memory
+from headrace.sources.file_ledger import FileLedger, TakenFile
 from headrace.sources.files import FilesOrigin, read_file
 from headrace.spark import cluster
 from headrace.spark.cluster import SparkCluster, SparkFeed
@@ -31,7 +31,7 @@ from headrace.state.blocks import write_block
 from headrace.state.manifest import LedgerState
 from headrace.stream import Stream
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import Window
+from headrace.task.stages import PhysicalWindow
 from headrace.telemetry.listeners import Listeners
 from headrace.telemetry.progress import Progress
 from headrace.testing import LocalRun, table_stream
@@ -53,7 +53,7 @@ def put(folder: Path, number: int, table: pa.Table | None = None) -> Path:
     return add_file(folder, number, rows(number) if table is None else table)
 
 
-def names(ledger: Ledger) -> list[str]:
+def names(ledger: FileLedger) -> list[str]:
     return [file.name.removesuffix(".parquet") for file in ledger.waiting()]
 
 
@@ -65,14 +65,14 @@ def store(tmp_path: Path) -> StateStore:
     return StateStore.open(tmp_path / "state", fsync=False)
 
 
-def ledger_of(store: StateStore, folder: Path, files_per_epoch: int | None = None) -> Ledger:
+def ledger_of(store: StateStore, folder: Path, files_per_epoch: int | None = None) -> FileLedger:
     """As a start finds it."""
     known = store.last.ledgers if store.last else {}
     origin = FilesOrigin(None, folder, files_per_epoch)
-    return Ledger(origin, known.get("s", LedgerState()), BlockReader(store.storage))
+    return FileLedger(origin, known.get("s", LedgerState()), BlockReader(store.storage))
 
 
-def take(store: StateStore, ledger: Ledger, count: int) -> None:
+def take(store: StateStore, ledger: FileLedger, count: int) -> None:
     """An epoch that takes so many of the files that wait."""
     files = ledger.waiting()[:count]
     number = store.last.number + 1 if store.last else 0
@@ -164,7 +164,7 @@ def test_a_file_of_the_list_that_is_gone_is_told_as_in_any_run(store, tmp_path):
 def test_a_block_of_something_else_is_no_list(store, tmp_path):
     (tmp_path / "in").mkdir()
     block = write_block(store.storage, block_name(0, 0, 0, 0), rows(0), None, None, None)
-    ledger = Ledger(FilesOrigin(None, tmp_path / "in", None), LedgerState((), block), BlockReader(store.storage))
+    ledger = FileLedger(FilesOrigin(None, tmp_path / "in", None), LedgerState((), block), BlockReader(store.storage))
     with pytest.raises(CorruptState, match=rf"{block.name} is no list of files: it has \['ts', 'k'\]"):
         ledger.keep_to_list()
 
@@ -187,7 +187,7 @@ class Listed:
     """A run over a folder that takes what is there when it begins, driven by hand; `query` reads one source, `s`."""
 
     def __init__(
-        self, query: Stream, folder: Path, sink: Memory | None = None, slots: int = 1, files_per_epoch: int = 2
+        self, query: Stream, folder: Path, sink: MemorySink | None = None, slots: int = 1, files_per_epoch: int = 2
     ) -> None:
         self.local = LocalRun(query, folder / "state", slots=slots, sink=sink)
         self.ledger = ledger_of(self.local.store, folder / "in", files_per_epoch)
@@ -197,7 +197,7 @@ class Listed:
     def epoch(self) -> bool:
         """False: it was the last."""
         files = self.ledger.choose(self.ledger.waiting())
-        windows = [[Window("s", read_file(self.ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
+        windows = [[PhysicalWindow("s", read_file(self.ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
         execute = partial(execute_locally, windows=windows, storage=self.local.store.storage)
         self.local.driver.run(Position("files"), execute, taken={"s": files}, final=not files)
         return bool(files)
@@ -309,7 +309,11 @@ class Bench:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, files: int, streaming: bool) -> None:
         monkeypatch.setattr(run_module, "TICK", 0.0)
         monkeypatch.setattr(cluster.engine, "file_rows", lambda sc, files, slots: files)
-        self.left, self.epochs, self.looks = [File(str(n), 1, n) for n in range(files)], list[tuple[bool, int]](), 0
+        self.left, self.epochs, self.looks = (
+            [TakenFile(str(n), 1, n) for n in range(files)],
+            list[tuple[bool, int]](),
+            0,
+        )
         self.query = SparkQuery()
         ledger = SimpleNamespace(
             waiting=self.look,
@@ -342,7 +346,7 @@ class Bench:
         self.run._feed = SparkFeed(self.query) if streaming else None
         monkeypatch.setattr(SparkCluster, "follow", lambda *_, **__: SparkFeed(self.query))
 
-    def look(self) -> list[File]:
+    def look(self) -> list[TakenFile]:
         self.looks += 1
         self.seen(self.looks)
         return list(self.left)
@@ -373,7 +377,7 @@ def test_it_does_not_end_before_spark_has(monkeypatch):
     def seen(looks: int) -> None:
         if looks == 10:
             assert bench.epochs == [(False, 1)] * 2, "nobody ended it while Spark went on"
-            bench.left = [File("late", 1, 1)]
+            bench.left = [TakenFile("late", 1, 1)]
             bench.query.ends(nothing_more=True)
 
     bench.seen = seen

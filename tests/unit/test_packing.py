@@ -60,11 +60,11 @@ def test_what_is_packed_is_unpacked(seed: int) -> None:
     kind = r.choice([pa.list_, lambda inner: pa.struct([("a", inner)])])(some_type(r, 3))
     arrays = [pa.array([some_value(r, kind) for _ in range(r.randint(0, 8))], kind) for _ in range(3)]
     chunked = pa.chunked_array([array.slice(r.randint(0, len(array))) for array in arrays], kind)
-    found = packed_values.packed(chunked)
+    found = packed_values.pack_values(chunked)
     order = np.array(r.sample(range(len(chunked)), len(chunked)), np.int64)
     assert found.valid is not None
-    again = packed_values.Packed(found.data, found.starts[order], found.lengths[order], found.valid[order])
-    values = packed_values.unpacked(kind, again)
+    again = packed_values.PackedValues(found.data, found.starts[order], found.lengths[order], found.valid[order])
+    values = packed_values.unpack_values(kind, again)
     values.validate(full=True)
     assert values.type == kind
     assert values.equals(chunked.take(pa.array(order)).combine_chunks())

@@ -34,7 +34,7 @@ from headrace.state.storage import LocalStorage
 from headrace.task import in_process
 from headrace.task.block_writer import LONGEST_RECEIPT, Task, write_part
 from headrace.task.reports import Report
-from headrace.task.stages import split
+from headrace.task.stages import run_splitter
 from headrace.testing import LocalRun, table_stream
 from tests.helpers import numbered
 
@@ -358,7 +358,7 @@ def test_two_attempts_of_one_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     def twice(epoch: Any, windows: Any, storage: Any) -> Any:
         for partition, given in enumerate(windows):
-            lost = list(split(epoch, Task(0, partition, 7, storage, BlockReader(storage)), given))
+            lost = list(run_splitter(epoch, Task(0, partition, 7, storage, BlockReader(storage)), given))
             assert any(message.kind == Report.kind for message in lost)
         return execute(epoch, windows, storage)
 

@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import deployment
 from headrace.cli import app
-from headrace.control.policy import policy
+from headrace.control.policy import parse_policy
 from headrace.run.start import _checkpoint
 from headrace.state import StateStore, open_storage
-from headrace.support.paths import given_path, mounted
+from headrace.support.paths import given_path, mounted_path
 from headrace.testing import table_stream
 from headrace_demo.workloads.writing import new_folder
 from tests.memory import MemoryStorage
@@ -28,9 +28,9 @@ TAKERS = {
     "files": lambda path: hr.files(None, path, time="ts", schema=SCHEMA),
     "a store": StateStore.open,
     "a storage": open_storage,
-    "a policy": policy,
+    "a policy": parse_policy,
     "a made-up stream": new_folder,
-    "a descriptor": deployment.read,
+    "a descriptor": deployment.read_descriptor,
 }
 
 
@@ -54,7 +54,7 @@ def test_a_descriptor_with_another_scheme_in_it(key, tmp_path):
     lines = {"master": '"local[1]"', "state": '"ck"', key: value}
     (tmp_path / "c.toml").write_text("\n".join(f"{k} = {v}" for k, v in lines.items()))
     with pytest.raises(hr.DeploymentError, match="scheme 's3a'"):
-        deployment.read(tmp_path / "c.toml")
+        deployment.read_descriptor(tmp_path / "c.toml")
 
 
 COMMANDS = [
@@ -92,13 +92,13 @@ def test_file_is_a_scheme_and_a_colon_is_none(tmp_path, monkeypatch):
     for text in (f"file://{tmp_path}/a%20b", f"file://localhost{tmp_path}/a b", Path(f"file://{tmp_path}/a b")):
         assert given_path(text, "it") == tmp_path / "a b"
     for plain in ("a:b", "a:b/c", "a", "/x:/y", "C:/x", "./s3a://x"):
-        assert mounted(plain, "it") == Path(plain)
+        assert mounted_path(plain, "it") == Path(plain)
     with pytest.raises(hr.QueryError, match="another machine"):
-        mounted("file://host/x", "it")
+        mounted_path("file://host/x", "it")
     (tmp_path / "ab:").mkdir()
-    assert mounted("ab:/c", "it") == Path("ab:/c"), "a folder that is really called so"
+    assert mounted_path("ab:/c", "it") == Path("ab:/c"), "a folder that is really called so"
     with pytest.raises(hr.QueryError):
-        mounted("ab://c", "it")
+        mounted_path("ab://c", "it")
 
 
 def test_a_run_on_a_file_uri(tmp_path):

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from headrace import deployment
 from headrace.cli import explain_output, query_file
-from headrace.control.policy import policy
+from headrace.control.policy import parse_policy
 from headrace.errors import HeadraceError
-from headrace.support.json_toml import DEEPEST, parse_json
+from headrace.support.json_toml import DEEPEST_NESTING, parse_json
 from headrace.tools import plan_file
 
 DEEP = 100_000
@@ -48,9 +48,9 @@ TOML = {
 READERS: list[tuple[Callable[[Path], Any], dict[str, Any]]] = [
     (query_file.read_plan, JSON),
     (explain_output.read_figures, JSON),
-    (lambda path: plan_file.read(path.parent), JSON),
-    (deployment.read, TOML),
-    (policy, TOML),
+    (lambda path: plan_file.read_plan(path.parent), JSON),
+    (deployment.read_descriptor, TOML),
+    (parse_policy, TOML),
 ]
 CASES = [(reader, text) for reader, texts in READERS for text in texts.values()]
 
@@ -78,9 +78,9 @@ def test_what_cannot_be_opened_is_a_named_error(reader: Callable[[Path], Any], t
 
 
 def test_the_limits_are_where_they_are_said_to_be() -> None:
-    assert parse_json("[" * DEEPEST + "]" * DEEPEST)
+    assert parse_json("[" * DEEPEST_NESTING + "]" * DEEPEST_NESTING)
     assert parse_json("9" * 40) == int("9" * 40)
-    for text in ("[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), "9" * 41):
+    for text in ("[" * (DEEPEST_NESTING + 1) + "]" * (DEEPEST_NESTING + 1), "9" * 41):
         with pytest.raises(ValueError, match="more than"):
             parse_json(text)
 

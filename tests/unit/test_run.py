@@ -14,13 +14,13 @@ from headrace.driver.position import Position
 from headrace.errors import EngineError, SinkError, SourceAway
 from headrace.run import run as run_module
 from headrace.run.run import Run
-from headrace.sources.file_ledger import File
+from headrace.sources.file_ledger import TakenFile
 from headrace.spark import cluster
 from headrace.spark.cluster import SparkCluster, SparkFeed
 from headrace.state.manifest import SourceState
 from headrace.task.reports import SourceCounts
 from headrace.telemetry.listeners import Listeners
-from headrace.telemetry.progress import Progress, busy_now
+from headrace.telemetry.progress import Progress, busy_shares
 from headrace.testing import LocalRun, table_stream
 
 SECOND = 1_000_000
@@ -64,8 +64,8 @@ class Bench:
         monkeypatch.setattr(run_module, "time", self.clock)
         monkeypatch.setattr(run_module, "make_durable", lambda *_: None)
         monkeypatch.setattr(run_module, "spark_batch", lambda *_: None)
-        monkeypatch.setattr(run_module, "admit", lambda *_: "process")
-        monkeypatch.setattr(cluster.engine, "as_rows", lambda batch: batch)
+        monkeypatch.setattr(run_module, "admit_batch", lambda *_: "process")
+        monkeypatch.setattr(cluster.engine, "to_rows", lambda batch: batch)
         self.sources = {n: SourceState() for n in "ab"}
         origin = SimpleNamespace(bounded=False)
         sources: dict[str, Any] = {
@@ -177,7 +177,7 @@ def test_late_tuples_break_a_silence_and_rejected_ones_do_not(bench):
 
 @pytest.mark.parametrize(("taken", "silent"), [(2, ["a"]), (1, [])])
 def test_files_that_wait_for_a_later_epoch_are_not_silence_those_taken_speak_for_themselves(bench, taken, silent):
-    files = [File(name, 1, 1) for name in ("x", "y")]
+    files = [TakenFile(name, 1, 1) for name in ("x", "y")]
     ledger = SimpleNamespace(
         waiting=lambda: files,
         choose=lambda waiting, ahead: waiting[:taken],
@@ -210,9 +210,9 @@ def test_an_epoch_is_begun_again_with_what_waits_then_but_not_forever(bench, mon
     tries.clear()
     with pytest.raises(SourceAway):
         bench.run._patiently(never)
-    assert len(tries) == run_module.LOOKS
+    assert len(tries) == run_module.MOST_RETRIES
     bench.run._stopping.set()
-    with pytest.raises(run_module._Stopped):
+    with pytest.raises(run_module._RunStopped):
         bench.run._patiently(never)
 
 
@@ -303,7 +303,7 @@ def test_a_session_that_was_stopped_is_told_in_words(monkeypatch, context, error
 def test_a_job_that_a_stopped_session_never_answers_for_does_not_hold_the_run(monkeypatch):
     """Spark drops what it is given while it stops; who waits for the run, or stops it, would wait for ever."""
     bench = Bench(monkeypatch, context=SimpleNamespace(_jsc=None))
-    monkeypatch.setattr(cluster.engine, "execute", lambda *_: [bench.run.active])
+    monkeypatch.setattr(cluster.engine, "execute_epoch", lambda *_: [bench.run.active])
     assert bench.run._execute([], None) == [True], "it may still come back"
     bench.run._job_since = bench.clock.now
     bench.clock.now += 11
@@ -366,11 +366,13 @@ def test_every_epoch_has_the_same_keys(tmp_path):
 
 
 def test_slots_are_busy_while_a_long_epoch_runs():
-    assert busy_now([0.25, 0.5], 2, 4.0, None) == [0.25, 0.5]
-    assert busy_now([0.25, 0.5], 2, 4.0, 3.0) == [0.25, 0.5], "no longer than what was measured: nothing is known yet"
-    assert busy_now([0.25, 0.5], 2, 4.0, 4.0) == [0.25, 0.5]
-    assert busy_now([0.25, 0.5], 2, 4.0, 8.0) == [0.625, 0.75], "half of the time as measured, half at work"
-    assert busy_now([0.25], 2, 0.0, 8.0) == [1.0, 1.0], "the first epoch, or another number of slots"
+    assert busy_shares([0.25, 0.5], 2, 4.0, None) == [0.25, 0.5]
+    assert busy_shares([0.25, 0.5], 2, 4.0, 3.0) == [0.25, 0.5], (
+        "no longer than what was measured: nothing is known yet"
+    )
+    assert busy_shares([0.25, 0.5], 2, 4.0, 4.0) == [0.25, 0.5]
+    assert busy_shares([0.25, 0.5], 2, 4.0, 8.0) == [0.625, 0.75], "half of the time as measured, half at work"
+    assert busy_shares([0.25], 2, 0.0, 8.0) == [1.0, 1.0], "the first epoch, or another number of slots"
 
 
 def test_progress_knows_the_epoch_that_is_under_way(tmp_path):

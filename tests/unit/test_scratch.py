@@ -153,14 +153,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def test_one_folder_per_process_and_one_in_it_for_a_piece_of_work(place: Path) -> None:
     mine = scratch.own_folder()
     assert mine.parent == place and mine == scratch.own_folder()
-    with scratch.temporary("work") as folder:
+    with scratch.temporary_folder("work") as folder:
         assert folder.parent == mine and folder.name.startswith("work-")
         assert [stat.S_IMODE(p.stat().st_mode) for p in (mine, folder)] == [0o700, 0o700]
     assert not folder.exists()
 
 
 def test_only_folders_of_ours_are_removed(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    prefix = scratch._prefix(scratch.machine())
+    prefix = scratch._prefix(scratch.machine_id())
     victim = place / "victim"
     victim.mkdir()
     (place / f"{prefix}abcdefg1").symlink_to(victim)
@@ -213,7 +213,7 @@ def test_folders_of_others_are_left_where_their_locks_may_not_be_seen(
     """None: a system without /proc says nothing of its file systems."""
     monkeypatch.setattr(paths, "filesystem_of", lambda path: kind)
     (place / EARLIER).mkdir(mode=0o700)
-    (place / f"{scratch._prefix(scratch.machine())}abcdefg2").mkdir(mode=0o700)
+    (place / f"{scratch._prefix(scratch.machine_id())}abcdefg2").mkdir(mode=0o700)
     mine = scratch.own_folder()
     assert set(place.iterdir()) == {mine, place / EARLIER}, "that of this boot is gone"
 
@@ -262,7 +262,7 @@ def test_a_folder_that_was_swept_away_is_made_anew(place: Path) -> None:
     first = scratch.own_folder()
     shutil.rmtree(first)
     assert scratch.own_folder() != first and scratch.own_folder().is_dir()
-    with scratch.temporary("work") as folder:
+    with scratch.temporary_folder("work") as folder:
         assert folder.is_dir()
 
 

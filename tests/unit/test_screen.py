@@ -88,7 +88,7 @@ def test_a_live_table() -> None:
 
 def test_what_sinks_print_above_the_table_may_have_colours_and_nothing_else() -> None:
     console = terminal()
-    above = live.Above(console)
+    above = live.AboveTable(console)
     above.write(
         "\x1b[31mred\x1b[0m " + HOSTILE.replace("\r", "") + "\tend\n"
     )  # what stands before a return is overwritten
@@ -108,9 +108,9 @@ def test_the_console_sink(tty: bool) -> None:
 def test_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
     decision = {"epoch": 1, "operator": HOSTILE, "kind": "move", "change": HOSTILE, "reason": f"key {HOSTILE}"}
     found = [{**decision, "before": 1.0, "predicted": 0.5, "measured": None}]
-    monkeypatch.setattr(decision_history, "history", lambda _: found)
+    monkeypatch.setattr(decision_history, "decision_history", lambda _: found)
     console = terminal()
-    decision_history.show(Path("anywhere"), console)
+    decision_history.print_decisions(Path("anywhere"), console)
     assert "[km/h]" in written(console) and harmless(written(console))
 
 
@@ -159,8 +159,8 @@ def forged_queries() -> dict[str, hr.Stream]:
 def test_a_name_of_several_lines_in_explain(what: str, tmp_path: Path) -> None:
     query = forged_queries()[what]
     assert on_one_line(query.explain()) and on_one_line(repr(query))
-    plan_file.write(tmp_path, [node_of(query)], query.plan())
-    queries, plan = plan_file.read(tmp_path)
+    plan_file.write_plan(tmp_path, [node_of(query)], query.plan())
+    queries, plan = plan_file.read_plan(tmp_path)
     assert on_one_line(explain(queries, plan)) and "\n  source forged" not in str(plan)
 
 

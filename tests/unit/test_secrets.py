@@ -16,12 +16,20 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
-from headrace.driver.identity import check_places
+from headrace.driver.identity import check_source_places
 from headrace.errors import HeadraceError, MissingSecret, QueryChanged, QueryError, QueryTypeError, SinkError
-from headrace.sinks.patience import Away
+from headrace.sinks.patience import Unreachable
 from headrace.sources.kafka.client import checked_servers
 from headrace.state.manifest import Manifest, SourceState
-from headrace.support.secrets import HIDDEN, Sealed, is_secret_name, masked, resolved, secret, without_logins
+from headrace.support.secrets import (
+    HIDDEN,
+    SealedSettings,
+    is_secret_name,
+    mask_secrets,
+    resolve_secrets,
+    secret,
+    without_logins,
+)
 from headrace.testing import LocalRun, check_processor, table_stream
 
 TS = pa.timestamp("us", "UTC")
@@ -124,20 +132,20 @@ def test_names_that_only_look_like_those_of_secrets(name: str):
 
 def test_numbers_are_secret_only_where_the_name_ends_so():
     given = {"max_tokens": 100, "token_limit": 5, "password_length": 8, "use_token": True, "password": None}
-    assert masked(given) == given
-    assert masked({"password": 4711, "pin": {"token": 4711}}) == {"password": HIDDEN, "pin": {"token": HIDDEN}}
+    assert mask_secrets(given) == given
+    assert mask_secrets({"password": 4711, "pin": {"token": 4711}}) == {"password": HIDDEN, "pin": {"token": HIDDEN}}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_is_masked_stays_so(shape: str):
-    found = json.loads(json.dumps(masked(SHAPES[shape])))
+    found = json.loads(json.dumps(mask_secrets(SHAPES[shape])))
     assert not holds(json.dumps(found)) and HIDDEN in json.dumps(found)
-    assert masked(found) == found, "a manifest is compared with what it was made of"
+    assert mask_secrets(found) == found, "a manifest is compared with what it was made of"
 
 
 def test_texts_that_hold_no_secret_are_shown():
     for text in ("https://host/x?a=1#y", "s3://bucket/x", "n % 4", "12:30:00", "the key: a column", "a = 1 and b = 2"):
-        assert masked({"x": text}) == {"x": text}
+        assert mask_secrets({"x": text}) == {"x": text}
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -152,7 +160,7 @@ def test_texts_of_others_are_shown_without_secrets(shape: str):
             " ".join(value.split()),
             value.split("\n")[-1],
         ):
-            found = Sealed(SHAPES[shape]).without_secrets(f"refused: {text} at the store")
+            found = SealedSettings(SHAPES[shape]).without_secrets(f"refused: {text} at the store")
             assert not holds(found) and found.startswith("refused: ") and found.endswith(" at the store"), (text, found)
 
 
@@ -162,19 +170,19 @@ def texts_of(value: Any) -> list[str]:
 
 
 def test_a_short_secret_is_removed_only_where_it_stands_alone():
-    assert Sealed({"password": "ab"}).without_secrets("cab 'ab' ab=1 abc") == "cab '***' ***=1 abc"
-    sealed = Sealed({"url": "postgresql://postgres:postgres@h/postgres"})
+    assert SealedSettings({"password": "ab"}).without_secrets("cab 'ab' ab=1 abc") == "cab '***' ***=1 abc"
+    sealed = SealedSettings({"url": "postgresql://postgres:postgres@h/postgres"})
     assert sealed.without_secrets("postgresql is up, postgres1: (postgres)") == "postgresql is up, postgres1: (***)"
     assert sealed.without_secrets("ann%3Apostgres%40h a_postgres_b\\npostgres\\n") == "ann%3A***%40h a_***_b\\n***\\n"
-    assert Sealed({"password": "#x1!"}).without_secrets("ann#x1!host #x12!") == "ann***host #x12!"
-    assert Sealed({"password": "postgres12"}).without_secrets("xpostgres12y") == "x***y"
+    assert SealedSettings({"password": "#x1!"}).without_secrets("ann#x1!host #x12!") == "ann***host #x12!"
+    assert SealedSettings({"password": "postgres12"}).without_secrets("xpostgres12y") == "x***y"
 
 
 def test_what_can_be_shown_stays_whole():
-    sealed = Sealed({"password": "kafka"}, kept="kafka:9092")
+    sealed = SealedSettings({"password": "kafka"}, kept="kafka:9092")
     assert sealed.without_secrets("kafka:9092 refuses kafka") == "kafka:9092 refuses ***"
     for secret_of_it in ("kafka:9092", "kafka:9092/x"):
-        assert Sealed({"password": secret_of_it}, kept="kafka:9092").without_secrets(secret_of_it) == HIDDEN
+        assert SealedSettings({"password": secret_of_it}, kept="kafka:9092").without_secrets(secret_of_it) == HIDDEN
 
 
 def test_a_place_keeps_what_tells_sources_apart():
@@ -190,7 +198,7 @@ def test_a_container_of_azure_is_a_part_of_the_place(scheme: str):
     first, second = (f"FileSource[{scheme}://{name}@acct.dfs.core.windows.net/x]" for name in ("c1", "c2"))
     assert without_logins(first) == first and without_logins(second) == second
     with pytest.raises(QueryChanged, match="c1@acct"):
-        check_places(read_by(first), {"events": second}, {}, ())
+        check_source_places(read_by(first), {"events": second}, {}, ())
 
 
 def read_by(place: str) -> Manifest:
@@ -207,9 +215,9 @@ def test_a_secret_is_read_where_it_is_needed_and_known_by_its_name(monkeypatch: 
     assert made.value == PLANTED and made == pickle.loads(pickle.dumps(made)) and hash(made)
     assert repr(made) == f"{made!r}" == "secret('PLANTED')" and PLANTED not in str(pickle.dumps(made))
     plain: dict[str, Any] = {"a": [1, {"b": (2, "x")}], "c": {3}}
-    assert resolved(plain) is plain
-    assert resolved({"a": [1, {"b": (made, "x")}], "c": made}) == {"a": [1, {"b": (PLANTED, "x")}], "c": PLANTED}
-    assert masked({"password": made, "tokens": [made]}) == {"password": made, "tokens": [made]}
+    assert resolve_secrets(plain) is plain
+    assert resolve_secrets({"a": [1, {"b": (made, "x")}], "c": made}) == {"a": [1, {"b": (PLANTED, "x")}], "c": PLANTED}
+    assert mask_secrets({"password": made, "tokens": [made]}) == {"password": made, "tokens": [made]}
 
 
 @pytest.mark.parametrize(
@@ -435,7 +443,7 @@ REFUSAL = 'connection to server at "db.example" (10.0.0.1), port 5432 failed: FA
 def refusal_of(url: Any) -> str:
     """What a sink says if libpq refuses a login."""
     database: Any = hr.sinks.database(url, "t").database  # type: ignore[attr-defined]
-    with pytest.raises(Away) as caught, database._in_words():
+    with pytest.raises(Unreachable) as caught, database._in_words():
         raise database._driver.OperationalError(REFUSAL, status_code=1)
     return str(caught.value)
 
@@ -469,12 +477,12 @@ class Client:
 def test_an_error_that_holds_a_secret_beside_its_text_is_replaced(error: Exception):
     with (
         pytest.raises(HeadraceError, match=f"^{type(error).__name__}: .*") as caught,
-        Sealed({"token": PLANTED}).hiding(),
+        SealedSettings({"token": PLANTED}).hiding(),
     ):
         raise error
     assert HIDDEN in str(caught.value) and caught.value.__context__ is caught.value.__cause__ is None
     assert not holds("".join(traceback.format_exception(caught.value)))
-    with pytest.raises(type(error)), Sealed({"token": "other"}).hiding():
+    with pytest.raises(type(error)), SealedSettings({"token": "other"}).hiding():
         raise error
 
 
@@ -499,7 +507,7 @@ def test_an_error_of_a_store_holds_no_secret_nor_does_what_led_to_it(tmp_path: P
 
 
 def test_sets_of_tuples_are_settings_too():
-    assert masked({"pairs": {(1, 2), (3, 4)}, "sets": {frozenset({1})}}) == {
+    assert mask_secrets({"pairs": {(1, 2), (3, 4)}, "sets": {frozenset({1})}}) == {
         "pairs": {(1, 2), (3, 4)},
         "sets": {frozenset({1})},
     }

@@ -19,7 +19,7 @@ from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
 from headrace.stream import Stream, node_of
 from headrace.telemetry.progress import SplitFigures
-from headrace.telemetry.table_sizes import Share, table_size
+from headrace.telemetry.table_sizes import GroupSize, table_size
 from headrace.testing import LocalRun, table_stream
 from headrace.tools import plan_file
 from headrace.tools.inspect_state import read_state
@@ -71,8 +71,8 @@ def test_splits_and_tables_are_shown_as_they_are(tmp_path: Path) -> None:
         assert last is not None and progress.last is not None
         assert progress.splits == {"split-1": counted(0, stop)}
         assert progress.last.splits.get("split-1", SplitFigures(0, 0, 0)) == counted(start, stop)
-        plan_file.write(tmp_path, [node_of(query(Counts()))], query(Counts()).plan(slots=2))
-        told = explain_output.from_manifests(run.store.previous, last, {"apply-1": 3})
+        plan_file.write_plan(tmp_path, [node_of(query(Counts()))], query(Counts()).plan(slots=2))
+        told = explain_output.record_from_manifests(run.store.previous, last, {"apply-1": 3})
         assert told.splits.get("split-1", SplitFigures(0, 0, 0)) == counted(start, stop)
         assert told.tables == told.progress.tables == progress.tables
         assert told.table_use == told.progress.table_use == progress.table_use
@@ -81,7 +81,9 @@ def test_splits_and_tables_are_shown_as_they_are(tmp_path: Path) -> None:
         (seen,) = progress.tables["apply-1"].values()
         before, held = held, sum(own.values())
         assert (seen.rows, seen.grown) == (held, held - before)
-        assert seen.largest == tuple(Share(s, s, many) for s, many in sorted(own.items(), key=lambda o: (-o[1], o[0])))
+        assert seen.largest == tuple(
+            GroupSize(s, s, many) for s, many in sorted(own.items(), key=lambda o: (-o[1], o[0]))
+        )
         assert sum(share.rows for share in seen.growing) == seen.grown and 0 < seen.bytes <= progress.state_bytes
         run.driver.listeners.close()
     assert [r.splits.get("split-1", SplitFigures(0, 0, 0)) for r in records] == [counted(*each) for each in EPOCHS]
@@ -105,23 +107,25 @@ def test_what_people_are_shown(tmp_path: Path) -> None:
         f" {all_.omitted} omitted (+{newest.omitted})"
     )
     most = found.largest[0]
-    table = f"{found.rows} rows ({found.grown:+}), {live.size(found.bytes)}; most in substream {most} ({most.rows})"
+    table = (
+        f"{found.rows} rows ({found.grown:+}), {live.size_text(found.bytes)}; most in substream {most} ({most.rows})"
+    )
     table = table.replace(" (+0)", "")
-    plan_file.write(tmp_path, [node_of(made)], made.plan(slots=2))
+    plan_file.write_plan(tmp_path, [node_of(made)], made.plan(slots=2))
     run.close()
-    text = explain_output.of_run(tmp_path, "text")
+    text = explain_output.explain_run(tmp_path, "text")
     assert f"\n  split-1: {split}\n" in text and f"\n  table open of apply-1: {table}" in text
     use = progress.table_use["apply-1"]
     assert use.found == 3 and not use.built, "one of each substream"
     assert text.endswith("\n  tables of apply-1: 3 in place")
     assert "__" not in text, "what an operator keeps for itself is not shown"
-    data = json.loads(explain_output.of_run(tmp_path, "json"))["epoch"]
+    data = json.loads(explain_output.explain_run(tmp_path, "json"))["epoch"]
     assert data["table_use"]["apply-1"]["found"] == 3
     assert data["splits"]["split-1"]["routed"] == newest.routed and list(data["tables"]["apply-1"]) == ["open"]
-    assert "apply Sessions to each of 3 substreams" in explain_output.of_run(tmp_path, "svg")
-    rates = live.Rates()
+    assert "apply Sessions to each of 3 substreams" in explain_output.explain_run(tmp_path, "svg")
+    rates = live.RecentRates()
     rates.see(progress)
-    line = live.line(progress, rates)
+    line = live.progress_line(progress, rates)
     assert f"split-1 routed {all_.routed} to all {all_.broadcast} omitted {all_.omitted}" in line
     assert f"open {found.rows} rows" in line
     console = Console(width=300, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
@@ -135,7 +139,7 @@ def test_queries_without_splits_are_shown_as_before(tmp_path: Path) -> None:
     run = LocalRun(table_stream(rows(0, 9), name="logins").filter("n > 0"), tmp_path / "state")
     run.epoch(rows(0, 9))
     assert run.driver.progress.splits == {} == run.driver.progress.tables
-    assert live.splits(run.driver.progress, {}) == [] == live.tables(run.driver.progress)
+    assert live.splits_text(run.driver.progress, {}) == [] == live.tables_text(run.driver.progress)
     run.close()
 
 
@@ -151,7 +155,7 @@ def test_groups_are_named_by_their_substreams(groups: int, substreams: int) -> N
     for group, mine in members.items():
         held = tuple(5 if other == group else 0 for other in range(groups))
         state = TableState(("k",), pa.schema([("k", pa.int64())]), (), (0,) * groups, held)
-        assert table_size(state, None, groups, substreams).largest == (Share(mine[0], mine[-1], 5),)
+        assert table_size(state, None, groups, substreams).largest == (GroupSize(mine[0], mine[-1], 5),)
         assert mine == list(range(mine[0], mine[-1] + 1))
 
 
@@ -162,7 +166,7 @@ def test_a_table_that_shrinks_and_one_of_many_substreams() -> None:
     now = TableState(("k",), schema, (block,), (0,) * 3, (5, 0, 1))
     found = table_size(now, before, 3, 300)
     assert (found.rows, found.grown, found.bytes, found.stored, found.blocks) == (6, -2, 100, 9, 1)
-    assert found.growing == (Share(0, 99, 1), Share(200, 299, 1))
+    assert found.growing == (GroupSize(0, 99, 1), GroupSize(200, 299, 1))
     assert live._table(found) == (
         "6 rows (-2), 100 B; most in substream 0 .. 99 (5), 200 .. 299 (1); growing most in substream 0 .. 99 (1), 200 .. 299 (1)"
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar import sorting
-from headrace.columnar.sorting import order
+from headrace.columnar.sorting import sort_order
 
 OTHER_NAN = struct.unpack("<d", struct.pack("<Q", 0xFFF8_0000_0000_0001))[0]
 DOUBLES = (math.nan, OTHER_NAN, math.inf, -math.inf, 0.0, -0.0, 5e-324, -5e-324, 1.5, -1.5, 1.7e308, -1.7e308)
@@ -84,25 +84,25 @@ def expected(columns: list[pa.ChunkedArray]) -> list[int]:
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_the_order_is_that_of_plain_values(kind: pa.DataType, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed:
-        monkeypatch.setattr(sorting, "FEW", 0)
+        monkeypatch.setattr(sorting, "FEW_ROWS", 0)
     r = random.Random(f"{kind} {seed}")
     rows = r.choice([0, 1, 2, 40, 60, 80])
     others = [r.choice(list(KINDS)) for _ in range(r.randint(0, 5))]
     columns = [column(r, rows, each) for each in (kind, *others)]
-    assert order(columns).tolist() == expected(columns)
+    assert sort_order(columns).tolist() == expected(columns)
 
 
 def test_bits_that_do_not_fit_are_looked_at_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Columns of 64 bits and many equal rows: one round is not enough."""
-    monkeypatch.setattr(sorting, "PIECE", 7)
-    monkeypatch.setattr(sorting, "FEW", 0)
+    monkeypatch.setattr(sorting, "CACHED_ROWS", 7)
+    monkeypatch.setattr(sorting, "FEW_ROWS", 0)
     rng = np.random.default_rng(5)
     wide = [pa.chunked_array([pa.array(rng.choice(rng.integers(-(1 << 63), 1 << 62, 3), 300))]) for _ in range(6)]
     low = [
         pa.chunked_array([pa.array((1 << 62) * rng.integers(-2, 2, 300) + rng.integers(0, 2, 300))]) for _ in range(3)
     ]
     for columns in (wide, low, [*low, *wide]):
-        assert order(columns).tolist() == expected(columns)
+        assert sort_order(columns).tolist() == expected(columns)
 
 
 @pytest.mark.parametrize("text", [pa.string(), pa.binary()], ids=str)
@@ -114,4 +114,4 @@ def test_text_that_does_not_fit_into_one_chunk(text: pa.DataType) -> None:
     numbers = np.arange(len(long))[::-1].copy()
     numbers[[3, 101, 200]] = 5_000  # beside row 3,999, whose text is the last
     expected = np.lexsort((np.arange(len(long)) % 100, numbers))
-    assert np.array_equal(order([pa.array(numbers), long]), expected)
+    assert np.array_equal(sort_order([pa.array(numbers), long]), expected)

@@ -107,10 +107,10 @@ def test_sockets_are_asked_of_a_spark_that_has_them() -> None:
 
 def test_a_spark_that_is_too_old_is_refused_by_name() -> None:
     with pytest.raises(hr.EngineError, match=r"runs on Spark 4.0 to 4.3; found pyspark 3.5.9; install a newer one"):
-        compat.supported("3.5.9")
+        compat.supported_version("3.5.9")
     with pytest.raises(hr.EngineError, match="calls its version 'main'"):
-        compat.supported("main")
-    assert compat.supported("4.0.0.dev1") == (4, 0)
+        compat.supported_version("main")
+    assert compat.supported_version("4.0.0.dev1") == (4, 0)
 
 
 # --- versions are said in few places, and those agree ----------------------------------------------------------------

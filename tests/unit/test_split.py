@@ -15,13 +15,13 @@ from headrace.compile import STRATEGIES, compile_query
 from headrace.compile.normalise import normalise
 from headrace.difference import difference
 from headrace.errors import DataError
-from headrace.expressions import condition, scalar
+from headrace.expressions import parse_condition, parse_scalar
 from headrace.kernels.stateless import split as kernel
-from headrace.kernels.stateless.split import Counts, Divided, split
+from headrace.kernels.stateless.split import SplitCounts, SplitTuples, split_window
 from headrace.operators import CountAggregateOperator
-from headrace.operators.count_join import among_last
+from headrace.operators.count_join import last_of_substream
 from headrace.plan import MapStep, SplitStep
-from headrace.plan.columns_read import before
+from headrace.plan.columns_read import columns_before
 from headrace.processor import function
 from headrace.query import nodes
 from headrace.reference import reference
@@ -44,7 +44,7 @@ def table(*rows: tuple[int, int | None, str | None]) -> pa.Table:
 def step(
     substreams: int = 4, by: Any = None, route: Any = None, broadcast: Any = None, replicate: bool = False
 ) -> SplitStep:
-    rule = nodes.Rule(substreams, by, _rule(route, scalar), _rule(broadcast, condition))
+    rule = nodes.Rule(substreams, by, _rule(route, parse_scalar), _rule(broadcast, parse_condition))
     given = (rule.substreams, rule.by, rule.route, rule.broadcast)
     return SplitStep("split-1", *given, replicate, tuple(SCHEMA.names), rule.words)
 
@@ -55,8 +55,8 @@ def _rule(given: Any, checked: Any) -> Any:
     return function(given, 1) if callable(given) else checked(given, SCHEMA, "rule")
 
 
-def rows_of(found: Divided | pa.Table) -> Counter[tuple[Any, ...]]:
-    tuples = found.tuples if isinstance(found, Divided) else found
+def rows_of(found: SplitTuples | pa.Table) -> Counter[tuple[Any, ...]]:
+    tuples = found.tuples if isinstance(found, SplitTuples) else found
     return Counter(zip(*(column.to_pylist() for column in tuples.columns), strict=True))
 
 
@@ -92,7 +92,7 @@ def test_tuples_go_where_plain_python_sends_them(seed: int, replicate: bool) -> 
         given["broadcast"] = "s = 'b'"
     elif everywhere == "function":
         given["broadcast"] = lambda t: as_given([s and s == "b" for s in t["s"].to_pylist()], form)
-    found = split(rows, step(q, replicate=replicate, **given), keep=bool(seed % 3))
+    found = split_window(rows, step(q, replicate=replicate, **given), keep=bool(seed % 3))
 
     hashed = groups_of(rows, ("s", "k"), q).tolist()
     expected: Counter[tuple[Any, ...]] = Counter()
@@ -109,7 +109,7 @@ def test_tuples_go_where_plain_python_sends_them(seed: int, replicate: bool) -> 
             counts["routed"] += 1
             expected[*row.values(), target] += 1
     assert rows_of(found) == expected
-    assert found.counts == Counts(counts["routed"], counts["broadcast"], counts["omitted"])
+    assert found.counts == SplitCounts(counts["routed"], counts["broadcast"], counts["omitted"])
     assert found.largest == max(rows["ts"].cast(pa.int64()).to_pylist())
     assert found.tuples.schema.names == [*SCHEMA.names, "__substream"]
     assert found.tuples.schema.field("__substream").type == pa.int32()
@@ -119,8 +119,8 @@ def test_of_no_tuples_nothing_is_asked() -> None:
     def never(_: pa.Table) -> Any:
         raise AssertionError
 
-    found = split(table(), step(route=never, broadcast=never), keep=False)
-    assert found.tuples.num_rows == 0 and found.largest is None and found.counts == Counts(0, 0, 0)
+    found = split_window(table(), step(route=never, broadcast=never), keep=False)
+    assert found.tuples.num_rows == 0 and found.largest is None and found.counts == SplitCounts(0, 0, 0)
     assert found.tuples.schema.names == [*SCHEMA.names, "__substream"]
 
 
@@ -132,9 +132,9 @@ def test_the_route_of_a_tuple_for_all_is_not_looked_at() -> None:
         return t["k"]
 
     rows = table((1, 1, "all"), (2, 99, "all"), (3, 2, "one"))
-    found = split(rows, step(route=route, broadcast="s = 'all'"), keep=False)
-    assert set(asked) == {2} and found.counts == Counts(1, 2, 0)
-    assert split(rows, step(route="k / 0 + k", broadcast="true"), keep=False).counts == Counts(0, 3, 0)
+    found = split_window(rows, step(route=route, broadcast="s = 'all'"), keep=False)
+    assert set(asked) == {2} and found.counts == SplitCounts(1, 2, 0)
+    assert split_window(rows, step(route="k / 0 + k", broadcast="true"), keep=False).counts == SplitCounts(0, 3, 0)
 
 
 def test_functions_see_what_a_user_sees() -> None:
@@ -145,7 +145,7 @@ def test_functions_see_what_a_user_sees() -> None:
         seen.append(t.column_names)
         return [0] * t.num_rows
 
-    split(table((1, 1, "a")).append_column("__rank", pa.array([1])), step(route=route), keep=False)
+    split_window(table((1, 1, "a")).append_column("__rank", pa.array([1])), step(route=route), keep=False)
     assert seen == [SCHEMA.names, SCHEMA.names]
 
 
@@ -199,19 +199,19 @@ def test_a_rule_that_cannot_be_followed(given: dict[str, Any], words: str) -> No
     """It stops the run, whether or not tuples that fail are kept."""
     rows = table((1, 1, "a"), (2, 2, "b"), (3, 3, None))
     with pytest.raises(DataError, match=words) as error:
-        split(rows, step(**given), keep=True)
+        split_window(rows, step(**given), keep=True)
     assert "split-1 (into 4 substreams by" in str(error.value)
 
 
 def test_a_function_that_looks_at_the_tuples_beside_is_found() -> None:
     rows = table(*((n, n, "a") for n in range(100)))
     with pytest.raises(DataError, match="for the tuple"):
-        split(rows, step(route=lambda t: [n % 4 for n in range(t.num_rows)]), keep=False)
+        split_window(rows, step(route=lambda t: [n % 4 for n in range(t.num_rows)]), keep=False)
 
 
 def test_a_function_that_fails_says_where() -> None:
     with pytest.raises(DataError) as error:
-        split(table((1, 1, "a")), step(route=broken), keep=False)
+        split_window(table((1, 1, "a")), step(route=broken), keep=False)
     assert "in broken" in str(error.value) and "KeyError" in str(error.value)
     assert "kernels/stateless/split.py" not in str(error.value), "what is ours is left out"
 
@@ -220,15 +220,15 @@ def test_tuples_on_which_an_expression_fails_are_kept() -> None:
     rows = table((1, 1, "3"), (2, 2, "x"), (9, 3, "y"), (3, 4, "0"), (4, 5, "9"))
     given = step(route="CAST(s AS INT) % 4", broadcast="10 / (k - 4) = 10")
     with pytest.raises(DataError):
-        split(rows, step(route="CAST(s AS INT) % 4"), keep=False)
-    found = split(rows, step(route="CAST(s AS INT) % 4", broadcast="CAST(s AS INT) = 9 AND k = 5"), keep=True)
+        split_window(rows, step(route="CAST(s AS INT) % 4"), keep=False)
+    found = split_window(rows, step(route="CAST(s AS INT) % 4", broadcast="CAST(s AS INT) = 9 AND k = 5"), keep=True)
     assert [each.tuples["k"].to_pylist() for each in found.failed] == [[2, 3]]
-    assert found.counts == Counts(2, 1, 0) and found.largest == 9, "who fails was split too"
+    assert found.counts == SplitCounts(2, 1, 0) and found.largest == 9, "who fails was split too"
     assert all("Could not convert" in why for each in found.failed for why in each.reasons())
-    both = split(rows, given, keep=True)
+    both = split_window(rows, given, keep=True)
     assert sorted(k for each in both.failed for k in each.tuples["k"].to_pylist()) == [2, 3]
     with pytest.raises(DataError, match="gave 9"):
-        split(rows, step(route="CAST(s AS INT)"), keep=True)
+        split_window(rows, step(route="CAST(s AS INT)"), keep=True)
 
 
 # --- in a plan -------------------------------------------------------------------------------------------------------
@@ -239,11 +239,13 @@ def source(rows: pa.Table | None = None) -> Stream:
 
 
 def test_which_columns_a_split_reads() -> None:
-    assert before([step(route="k % 4", broadcast="true")], frozenset({"__substream", "ts"})) == {"k", "ts"}
-    assert before([step(by=("s",))], frozenset({"__substream"})) == {"s"}
-    assert before([step(route=constant(1))], frozenset()) == {"ts", "k", "s"}, "nobody knows what a function reads"
+    assert columns_before([step(route="k % 4", broadcast="true")], frozenset({"__substream", "ts"})) == {"k", "ts"}
+    assert columns_before([step(by=("s",))], frozenset({"__substream"})) == {"s"}
+    assert columns_before([step(route=constant(1))], frozenset()) == {"ts", "k", "s"}, (
+        "nobody knows what a function reads"
+    )
     renamed = MapStep((("k", "s"),), SCHEMA, "")
-    assert before([step(by=("s",)), renamed], frozenset({"k"})) == {"s"}
+    assert columns_before([step(by=("s",)), renamed], frozenset({"k"})) == {"s"}
 
 
 def test_a_split_that_is_used_twice_is_one() -> None:
@@ -252,7 +254,7 @@ def test_a_split_that_is_used_twice_is_one() -> None:
     plan = compile_query([node_of(one), node_of(other)])
     assert len({s for edge in plan.edges for s in edge.steps if isinstance(s, SplitStep)}) == 1
     again = source().split(4, by=["k"]).each(lambda t: t.filter("k > 1"))
-    assert [n.name for n in nodes.walk(*normalise([node_of(again)])) if isinstance(n, nodes.Split)] == ["split-1"]
+    assert [n.name for n in nodes.walk_nodes(*normalise([node_of(again)])) if isinstance(n, nodes.Split)] == ["split-1"]
 
 
 def test_outputs_of_a_processor_share_it_behind_the_split() -> None:
@@ -266,9 +268,9 @@ def test_outputs_of_a_processor_share_it_behind_the_split() -> None:
 
     made = source().split(4, by=["k"]).filter("k > 1").map("s").apply(Two())
     a, b = normalise([node_of(made["a"]), node_of(made["b"])])
-    assert isinstance(a, nodes.Output) and isinstance(b, nodes.Output) and a.input is b.input
+    assert isinstance(a, nodes.ProcessorOutput) and isinstance(b, nodes.ProcessorOutput) and a.input is b.input
     assert a.input.split == "split-1" and a.input.input.schema.names == ["ts", "s", "__substream"]
-    below = [type(node).__name__ for node in nodes.walk(a.input)]
+    below = [type(node).__name__ for node in nodes.walk_nodes(a.input)]
     assert below == ["Source", "Split", "Filter", "Map", "Apply"]
     assert b.schema.names == ["ts"]
 
@@ -357,11 +359,11 @@ def test_what_no_tuple_to_come_can_count_is_dropped_when_runs_are_merged() -> No
     rows = [(r.randrange(4), n) for n in range(100)]
     state = pa.table({"__substream": pa.array([s for s, _ in rows], pa.int32()), "__rank": [n for _, n in rows]})
     newest = dict(rows)
-    kept = among_last(state, 10)
+    kept = last_of_substream(state, 10)
     assert list(zip(*(c.to_pylist() for c in kept.columns), strict=True)) == [
         (s, n) for s, n in rows if newest[s] + 1 - n <= 10
     ]
-    assert among_last(state.slice(0, 0), 10).num_rows == 0
+    assert last_of_substream(state.slice(0, 0), 10).num_rows == 0
 
 
 @pytest.mark.thorough
@@ -370,7 +372,7 @@ def test_a_count_window_of_substreams_is_trimmed_however_much_it_holds(
     slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks that are too large to be merged in one piece are merged in several, each of some groups."""
-    monkeypatch.setattr(sorted_runs, "MOST_ROWS", 100)
+    monkeypatch.setattr(sorted_runs, "MOST_MERGED_ROWS", 100)
     r = random.Random(2)
     rows = [table(*((n * 30 + i, r.randrange(40), "a") for i in range(30))) for n in range(25)]
     stream = table_stream(rows[0], name="a").split(40, by=["k"])
@@ -396,8 +398,8 @@ def test_the_sample_is_small_whatever_the_window() -> None:
         asked.append(t.num_rows)
         return pa.nulls(t.num_rows, pa.int64())
 
-    split(table(*((n, n, "a") for n in range(1000))), step(route=route), keep=False)
-    assert asked == [1000, kernel.SAMPLE]
+    split_window(table(*((n, n, "a") for n in range(1000))), step(route=route), keep=False)
+    assert asked == [1000, kernel.RECHECKED_TUPLES]
 
 
 def test_what_needs_a_split_says_so() -> None:

@@ -25,15 +25,15 @@ from headrace import cli
 from headrace.cli import split_profile as shown
 from headrace.columnar.types import TS_TYPE, stream_schema
 from headrace.control import parasplit_model
-from headrace.control.parasplit_model import Costs, Split
+from headrace.control.parasplit_model import ModelCosts, SplitShares
 from headrace.errors import QueryError
 from headrace.query import nodes
 from headrace.sources.files import FilesOrigin
 from headrace.stream import Stream, node_of
-from headrace.task.work import Work
+from headrace.task.work import WorkCounts
 from headrace.testing import table_stream
 from headrace.tools import split_profile
-from headrace.tools.split_profile import Nothing, Profile, Subject, Turn
+from headrace.tools.split_profile import MeasuredEpoch, NullProcessor, ProfiledSplit, SplitProfile
 
 ROWS = 4_000
 
@@ -61,7 +61,7 @@ def files(folder: Path, *tables: pa.Table, suffix: str = ".parquet", name: str =
 
 def split(stream: Stream, q: int = 8) -> Stream:
     rule = {"route": "case when kind = 'P' then xway end", "broadcast": "kind = 'A'"}
-    return stream.split(q, **rule).apply(Nothing())
+    return stream.split(q, **rule).apply(NullProcessor())
 
 
 # --- which split -------------------------------------------------------------------------------------------------------
@@ -72,22 +72,24 @@ def test_the_split_of_the_largest_source_is_looked_at(tmp_path: Path) -> None:
         files(tmp_path / name, reports(rows=rows), name=name) for name, rows in (("small", 10), ("large", 99))
     )
     table = table_stream(reports(rows=500), name="table")
-    found = Subject.of([node_of(split(small.union(large, table).filter("xway < 6")))])
+    found = ProfiledSplit.of([node_of(split(small.union(large, table).filter("xway < 6")))])
     assert found.source.name == "large" and found.step.substreams == 8
     assert "case when kind" in found.words
 
 
 def test_a_query_without_such_a_split_is_refused(tmp_path: Path) -> None:
     stream = files(tmp_path / "in", reports(rows=10))
-    behind = stream.aggregate(by=["xway"], window="5 seconds", n="count(*)").split(4, by=["xway"]).apply(Nothing())
+    behind = (
+        stream.aggregate(by=["xway"], window="5 seconds", n="count(*)").split(4, by=["xway"]).apply(NullProcessor())
+    )
     for query in (stream.filter("xway = 1"), behind, split(table_stream(reports(rows=5)))):
         with pytest.raises(QueryError, match=r"no split of hr\.files .* such as hr\.files\(\.\.\.\)\.split"):
-            Subject.of([node_of(query)])
+            ProfiledSplit.of([node_of(query)])
 
 
 def test_an_empty_folder_has_nothing_to_measure_with(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match=r"no tuples in .* to measure with"):
-        split_profile.profile([node_of(split(files(tmp_path / "in")))], 1e6)
+        split_profile.profile_split([node_of(split(files(tmp_path / "in")))], 1e6)
 
 
 # --- windows -----------------------------------------------------------------------------------------------------------
@@ -96,20 +98,20 @@ def test_an_empty_folder_has_nothing_to_measure_with(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".parquet", ".arrow"])
 def test_the_sample_is_the_first_windows_of_the_files(tmp_path: Path, suffix: str) -> None:
     tables = [reports(seed, 1_500) for seed in (1, 2, 3)]
-    subject = Subject.of([node_of(split(files(tmp_path / "in", *tables, suffix=suffix)))])
+    subject = ProfiledSplit.of([node_of(split(files(tmp_path / "in", *tables, suffix=suffix)))])
     epoch: Any = SimpleNamespace(plan=subject.plan, readers={}, keep_late=False, keep_failed=False)
     whole = pa.concat_tables(tables)
     for wanted, read in ((1, 1_500), (1_501, 3_000), (3_000, 3_000), (10_000, 4_500)):
-        work = Work()
+        work = WorkCounts()
         found = [*subject.windows(epoch, 1 << 20, wanted, work)]
         assert pa.concat_tables(window.rows for _, window in found).equals(whole.slice(0, read))
         sizes = [path.stat().st_size for path in subject.origin.listing()]
         assert [portion.piece.size for portion, _ in found] == sizes[: len(found)]
-        assert work.cpu[split_profile.READING] > 0
+        assert work.cpu[split_profile.READING_TERM] > 0
 
 
 def test_splitters_share_every_window(tmp_path: Path) -> None:
-    windows: Any = [split_profile.Window("s", reports(seed, rows)) for seed, rows in ((1, 10), (2, 3), (3, 1))]
+    windows: Any = [split_profile.PhysicalWindow("s", reports(seed, rows)) for seed, rows in ((1, 10), (2, 3), (3, 1))]
     shares = [split_profile._share(windows, number, 4) for number in range(4)]
     for place, window in enumerate(windows):
         assert pa.concat_tables(share[place].rows for share in shares).equals(window.rows)
@@ -125,12 +127,14 @@ COST = st.floats(1e-9, 1e-5)
 def test_costs_are_found_again_in_turns_that_the_equations_make(
     cr_W: float, cs: float, ce: float, cr: float, cm: float, q: int, b: float, o: float, once: bool
 ) -> None:
-    made = Costs(cr_W=cr_W, cs=cs, ce=ce, cr=cr, cm=cm, cr_PR=0.0)
-    split, n = Split(q, 1 - b - o, b, o, 1 if once else q, 1), 1_000
+    made = ModelCosts(cr_W=cr_W, cs=cs, ce=ce, cr=cr, cm=cm, cr_PR=0.0)
+    split, n = SplitShares(q, 1 - b - o, b, o, 1 if once else q, 1), 1_000
 
-    def turn(p: int) -> Turn:
+    def turn(p: int) -> MeasuredEpoch:
         splitting = (parasplit_model.C_PS(made, split) - cr_W) * n
-        return Turn(n, 1, cr_W * n, cs * n, splitting, parasplit_model.C_PQ(made, p) * split.delivered * n, (0, 0))
+        return MeasuredEpoch(
+            n, 1, cr_W * n, cs * n, splitting, parasplit_model.C_PQ(made, p) * split.delivered * n, (0, 0)
+        )
 
     found = split_profile.costs_of({p: [turn(p)] * 3 for p in (1, 4)}, split)
     for name in ("cr_W", "cs", "ce", "cr", "cm"):
@@ -139,8 +143,8 @@ def test_costs_are_found_again_in_turns_that_the_equations_make(
 
 @pytest.mark.parametrize("merging", [(1.0, 0.5), (1.0, 9.0)], ids=["more splitters look cheaper", "steep"])
 def test_costs_are_never_below_zero(merging: tuple[float, float]) -> None:
-    turns = {p: [Turn(1_000, 1, 0.5, 5.0, 1.0, each, (0, 0))] for p, each in zip((1, 4), merging, strict=True)}
-    found = split_profile.costs_of(turns, Split(4, 1.0, 0.0))
+    turns = {p: [MeasuredEpoch(1_000, 1, 0.5, 5.0, 1.0, each, (0, 0))] for p, each in zip((1, 4), merging, strict=True)}
+    found = split_profile.costs_of(turns, SplitShares(4, 1.0, 0.0))
     assert min(found.cr, found.cm, found.ce) >= 0 and found.ce == 0.0  # the steps alone took longer than all of it
 
 
@@ -149,7 +153,7 @@ def test_costs_are_never_below_zero(merging: tuple[float, float]) -> None:
 
 def test_shares_and_costs_are_those_of_the_tuples(tmp_path: Path) -> None:
     query = split(files(tmp_path / "in", reports(1), reports(2)))
-    found = split_profile.profile([node_of(query)], 1e6, tuples=6_000, rounds=1)
+    found = split_profile.profile_split([node_of(query)], 1e6, tuples=6_000, rounds=1)
     kinds = pa.concat_tables([reports(1), reports(2)])["kind"].to_pylist()
     shares = [kinds.count(kind) / (2 * ROWS) for kind in ("P", "A", "D")]
     assert [found.split.r, found.split.b, found.split.o] == pytest.approx(shares)
@@ -161,7 +165,7 @@ def test_shares_and_costs_are_those_of_the_tuples(tmp_path: Path) -> None:
 
 def test_a_filter_before_the_split_leaves_out_tuples(tmp_path: Path) -> None:
     query = split(files(tmp_path / "in", reports(1)).filter("xway < 4"))
-    only = split_profile.profile([node_of(query)], 1e6, rounds=1).split
+    only = split_profile.profile_split([node_of(query)], 1e6, rounds=1).split
     kept = reports(1).filter(pa.compute.less(reports(1)["xway"], 4))["kind"].to_pylist()
     assert (only.r, only.b) == pytest.approx((kept.count("P") / ROWS, kept.count("A") / ROWS))
 
@@ -171,17 +175,17 @@ def test_a_filter_before_the_split_leaves_out_tuples(tmp_path: Path) -> None:
 SIZES = {1 << 20: 9e-7, 4 << 20: 6.2e-7, 16 << 20: 6e-7, 64 << 20: 7e-7}
 
 
-def made_up(wanted: float, **changes: Any) -> Profile:
+def made_up(wanted: float, **changes: Any) -> SplitProfile:
     """A splitter takes 0.6 microseconds per tuple, a slot 0.2 and 0.005 for each splitter."""
-    costs = Costs(cr_W=1e-7, cs=2e-7, ce=3e-7, cr=2e-7, cm=5e-9, cr_PR=0.0)
-    split = Split(8, 1.0, 0.0, copies=1, processors=1)
-    found = Profile("reports", "split by $xway\x1b[2J", wanted, 1_000_000, 20.0, SIZES, costs, split)
+    costs = ModelCosts(cr_W=1e-7, cs=2e-7, ce=3e-7, cr=2e-7, cm=5e-9, cr_PR=0.0)
+    split = SplitShares(8, 1.0, 0.0, copies=1, processors=1)
+    found = SplitProfile("reports", "split by $xway\x1b[2J", wanted, 1_000_000, 20.0, SIZES, costs, split)
     return replace(found, **changes)
 
 
 def test_the_smallest_window_that_is_about_as_cheap_as_any() -> None:
-    assert split_profile.cheapest(SIZES) == 4 << 20  # 3 % dearer than 16 MiB
-    assert split_profile.cheapest(SIZES | {4 << 20: 6.4e-7}) == 16 << 20
+    assert split_profile.cheapest_size(SIZES) == 4 << 20  # 3 % dearer than 16 MiB
+    assert split_profile.cheapest_size(SIZES | {4 << 20: 6.4e-7}) == 16 << 20
 
 
 @pytest.mark.parametrize(("wanted", "p"), [(1.0, 1), (1.2e6, 1), (1.3e6, 2), (10e6, 9)])
@@ -198,9 +202,9 @@ def test_a_splitter_has_four_windows_of_an_epoch_of_a_second() -> None:
     assert made_up(4e6, row_bytes=10.0).p == 4 and made_up(4e6, row_bytes=10.0).W == 2 << 20
 
 
-def output(found: Profile, file: str = "q.py") -> str:
+def output(found: SplitProfile, file: str = "q.py") -> str:
     text = io.StringIO()
-    shown.show(found, file, Console(file=text, width=100))
+    shown.print_profile(found, file, Console(file=text, width=100))
     return text.getvalue()
 
 

@@ -17,7 +17,7 @@ import headrace as hr
 from headrace.cli import decision_history, explain_output
 from headrace.control.policy import Policy
 from headrace.driver import stored_checks
-from headrace.driver.position import Batch, Position, admit, check_alignment, spark_batch
+from headrace.driver.position import Batch, Position, admit_batch, check_alignment, spark_batch
 from headrace.errors import CorruptState, QueryChanged, StateMismatch
 from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
@@ -49,7 +49,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(3):
         run.epoch({"left": rows(number), "right": rows(number).rename_columns(["ts", "k", "w"])})
     run.close()
-    plan_file.write(folder, [node_of(query())], query().plan())
+    plan_file.write_plan(folder, [node_of(query())], query().plan())
     return folder
 
 
@@ -185,8 +185,8 @@ def test_state_that_lies_in_another_way_is_refused(folder: Path) -> None:
 def test_whoever_looks_at_the_run_is_told_the_same(folder: Path) -> None:
     edit(folder, at("control", "history", to=[{"epoch": 1}]))
     looks: list[Callable[[], Any]] = [
-        lambda: decision_history.show(folder, Console(file=io.StringIO())),
-        *(lambda form=form: explain_output.of_run(folder, form) for form in ("text", "json", "svg")),  # type: ignore[misc]
+        lambda: decision_history.print_decisions(folder, Console(file=io.StringIO())),
+        *(lambda form=form: explain_output.explain_run(folder, form) for form in ("text", "json", "svg")),  # type: ignore[misc]
     ]
     for look in looks:
         with pytest.raises(CorruptState, match=r"manifests/000000002.json .*control.history\[0\]"):
@@ -216,7 +216,7 @@ def test_a_result_that_is_none_is_not_delivered(folder: Path) -> None:
 def test_what_a_run_wrote_is_fine(folder: Path) -> None:
     run = opened(folder)
     assert run.store.last is not None
-    stored_checks.check(run.store.last)
+    stored_checks.check_manifest(run.store.last)
     run.epoch({"left": rows(3), "right": rows(3).rename_columns(["ts", "k", "w"])})
     run.close()
 
@@ -236,4 +236,4 @@ def test_a_note_of_sparks_that_is_none(text: str, folder: Path) -> None:
         check_alignment(last, spark)
     (spark / "metadata").write_text(text)
     with pytest.raises(StateMismatch):
-        admit(last, spark_batch(spark, 2))
+        admit_batch(last, spark_batch(spark, 2))

@@ -30,7 +30,7 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     run = LocalRun(query, folder / "state")
     run.epoch({"a": TABLE})
     run.close()
-    plan_file.write(folder, [node_of(query)], query.plan())
+    plan_file.write_plan(folder, [node_of(query)], query.plan())
     shown = json.loads((folder / plan_file.NAME).read_text())
     shown["plan"]["subqueries"][0]["operators"].append("filter größer")
     (folder / plan_file.NAME).write_text(json.dumps(shown))
@@ -57,8 +57,8 @@ def test_what_cannot_be_said_changes_nothing(broken: str, monkeypatch: pytest.Mo
         os.close(end)
     with open(begin, "w") as nobody:
         monkeypatch.setattr(sys, "stderr", nobody)
-        terminal.note("error: to nobody")
-        terminal.note("and again")
+        terminal.say_on_stderr("error: to nobody")
+        terminal.say_on_stderr("and again")
 
 
 def test_output_that_cannot_be_written_is_an_error_that_says_so(checkpoint: Path) -> None:

@@ -17,9 +17,9 @@ import pytest
 
 from headrace.errors import DataError
 from headrace.kernels.keyed.keyed_table import KeyedTable
-from headrace.kernels.keyed.processor_calls import COPIES, Copies, copy_of, run, ticks_due
+from headrace.kernels.keyed.processor_calls import COPIES, ProcessorCopies, copy_of, run_processor, ticks_due
 from headrace.processor import Processor, StateTable, declared
-from headrace.support.event_time import FOREVER, NEVER, as_datetime
+from headrace.support.event_time import FOREVER, NEVER, to_datetime
 
 TS = pa.timestamp("us", "UTC")
 OUT = pa.schema([("ts", TS), ("n", pa.int64())])
@@ -119,7 +119,7 @@ def test_calls_come_in_the_order_of_time_however_it_is_cut(seed: int) -> None:
         handed = [ts for ts in own if before <= ts < after]
         ended = after == FOREVER
         ticks = ticks_due(every, own[0] if own[0] < after else None, before, after, own[-1])
-        put = run(recorder, declared(Recorder()), 3, tuples(*handed), {}, ticks, own[-1] if ended else None)
+        put = run_processor(recorder, declared(Recorder()), 3, tuples(*handed), {}, ticks, own[-1] if ended else None)
         rows += [row["ts"] for number, table in put for row in table.to_pylist() if number == 0]
     assert recorder.calls == expected_calls(own, walked(every, own[0], own[-1]), own[-1])
     assert [micros(ts) for ts in rows] == [*own, own[-1]]
@@ -127,7 +127,7 @@ def test_calls_come_in_the_order_of_time_however_it_is_cut(seed: int) -> None:
 
 def test_nothing_to_do_is_no_call() -> None:
     recorder = Recorder()
-    assert not list(run(recorder, declared(Recorder()), 0, tuples(), {}, [], None))
+    assert not list(run_processor(recorder, declared(Recorder()), 0, tuples(), {}, [], None))
     assert not recorder.calls
 
 
@@ -145,7 +145,7 @@ class Counter(Processor):
 
 def test_state_is_kept_in_the_tables_that_are_given() -> None:
     seen = KeyedTable(Counter.tables["seen"], "seen")
-    assert not list(run(Counter(), declared(Counter()), 0, tuples(1, 2, 3), {"seen": seen}, [], None))
+    assert not list(run_processor(Counter(), declared(Counter()), 0, tuples(1, 2, 3), {"seen": seen}, [], None))
     assert seen.rows().to_pylist() == [{"k": 0, "n": 2}, {"k": 1, "n": 1}]
 
 
@@ -180,7 +180,7 @@ DECLARED = {kind: declared(kind()) for kind in (Says, SaysMore)}
 
 
 def said(processor: Says, ticks: Any = (), end: int | None = None) -> list[tuple[int, pa.Table]]:
-    return list(run(processor, DECLARED[type(processor)], 7, tuples(5, 5, 9), {}, ticks, end))
+    return list(run_processor(processor, DECLARED[type(processor)], 7, tuples(5, 5, 9), {}, ticks, end))
 
 
 def out(*ts: int | None) -> pa.Table:
@@ -197,7 +197,7 @@ def test_outputs_come_by_number_in_their_schema() -> None:
         (1, SaysMore.outputs["b"]),
         (0, OUT),
     ]
-    assert found[1][1].to_pylist() == [{"ts": as_datetime(9), "text": "x"}]
+    assert found[1][1].to_pylist() == [{"ts": to_datetime(9), "text": "x"}]
     assert said(Says(process=out(5, 6).to_batches()[0]))[0][1] == out(5, 6)
 
 
@@ -246,7 +246,7 @@ def test_too_many_ticks_name_ahead_before_anything_is_called() -> None:
     with pytest.raises(
         DataError, match=r"Recorder on substream 4 would tick 100,001 times .* at most 100,000; .* ahead="
     ):
-        list(run(recorder, declared(Recorder()), 4, tuples(1), {}, range(1, 100_002), None))
+        list(run_processor(recorder, declared(Recorder()), 4, tuples(1), {}, range(1, 100_002), None))
     assert not recorder.calls
 
 
@@ -308,7 +308,7 @@ class Breaks(Processor):
 def test_errors_of_the_processor_show_its_line(how: str, ticks: Any, end: Any, parts: list[str], cause: type) -> None:
     state = {"seen": KeyedTable(Breaks.tables["seen"], "seen")}
     with pytest.raises(DataError) as caught:
-        list(run(Breaks(how), declared(Breaks(how)), 2, tuples(1, 3), state, ticks, end))
+        list(run_processor(Breaks(how), declared(Breaks(how)), 2, tuples(1, 3), state, ticks, end))
     for part in parts:
         assert part in str(caught.value)
     assert isinstance(caught.value.__cause__, cause)
@@ -353,7 +353,7 @@ def test_every_substream_has_its_own_copy_opened_once(forgetful: None) -> None:
 
 
 def test_copies_are_bounded_and_those_used_last_stay() -> None:
-    copies = Copies(most=3)
+    copies = ProcessorCopies(most=3)
     kept = copies.copy_of(Opens(), "run", 0, 9)
     for substream in range(1, 9):
         copies.copy_of(Opens(), "run", substream, 9)
@@ -362,7 +362,7 @@ def test_copies_are_bounded_and_those_used_last_stay() -> None:
 
 
 def test_a_copy_that_could_not_be_opened_is_not_kept() -> None:
-    copies = Copies()
+    copies = ProcessorCopies()
     with pytest.raises(
         DataError, match=r"Opens.open on substream 3 of 8, failed: OSError: no such file\n[^$]*# in open"
     ) as caught:
@@ -379,14 +379,14 @@ def test_a_processor_that_cannot_be_copied_says_what_to_do() -> None:
         DataError,
         match=r"Opens cannot be copied for substream 0: .*; set plain values on it, and make the rest in open",
     ):
-        Copies().copy_of(given, "run", 0, 1)
+        ProcessorCopies().copy_of(given, "run", 0, 1)
 
 
 def test_local_classes_are_copied() -> None:
     class Local(Opens):
         pass
 
-    assert isinstance(Copies().copy_of(Local(), "run", 0, 1), Local)
+    assert isinstance(ProcessorCopies().copy_of(Local(), "run", 0, 1), Local)
 
 
 FORKED = """
@@ -419,7 +419,7 @@ def test_a_forked_process_opens_its_own() -> None:
 
 
 def test_threads_share_copies_that_were_opened_once() -> None:
-    copies, found = Copies(), []
+    copies, found = ProcessorCopies(), []
     threads = [threading.Thread(target=lambda: found.append(copies.copy_of(Opens(), "run", 0, 1))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -431,7 +431,7 @@ def test_threads_share_copies_that_were_opened_once() -> None:
 
 def test_copies_of_runs_that_ended_are_let_go() -> None:
     """A worker outlives runs, and is not told that one has ended."""
-    copies, given = Copies(owners=2), Opens()
+    copies, given = ProcessorCopies(owners=2), Opens()
     for owner in ("one", "one", "two", "three", "two", "one"):
         copies.copy_of(given, owner, 0, 1)
     assert len(copies) == 2

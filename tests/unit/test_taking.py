@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.run.run import Run
 from headrace.sources.protocol import NO_MESSAGES
-from headrace.state.manifest import PartState, SourceState
+from headrace.state.manifest import PartitionState, SourceState
 from headrace.support.event_time import NEVER
 from headrace.task import watermarks
 from tests.unit.test_kafka_ledger import Brokers, ledger, take
@@ -17,7 +17,7 @@ HOUR = 3600 * SECOND
 IDLE, AWAKE = True, False
 
 
-def run_of(ledgers: dict[str, Any], idle: dict[str, bool] | None = None, **sources: dict[str, PartState]) -> Any:
+def run_of(ledgers: dict[str, Any], idle: dict[str, bool] | None = None, **sources: dict[str, PartitionState]) -> Any:
     """A run whose newest manifest has these partitions, over windows of a minute."""
     states = {
         name: SourceState(partitions=parts, idle=(idle or {}).get(name, False), watermark=NEVER)
@@ -52,14 +52,14 @@ def a_ledger(**more: int) -> Any:
 
 
 def test_a_partition_far_ahead_waits_for_one_that_has_more():
-    parts = {"t/0": PartState(HOUR, AWAKE), "t/1": PartState(0, AWAKE)}
+    parts = {"t/0": PartitionState(HOUR, AWAKE), "t/1": PartitionState(0, AWAKE)}
     assert taken(run_of({"s": a_ledger(p0=5, p1=5)}, s=parts)) == {"s": ["t/1"]}
     assert taken(run_of({"s": a_ledger(p0=5)}, s=parts)) == {"s": ["t/0"]}
 
 
 def test_a_partition_that_is_idle_is_never_held_back():
     """Nobody waits for it, so the watermark would follow the other past messages that we have not read."""
-    parts = {"t/0": PartState(HOUR, IDLE), "t/1": PartState(0, AWAKE)}
+    parts = {"t/0": PartitionState(HOUR, IDLE), "t/1": PartitionState(0, AWAKE)}
     run = run_of({"s": a_ledger(p0=5, p1=5)}, s=parts)
     assert taken(run) == {"s": ["t/0", "t/1"]}
     assert not any(run._waits["s"].values())
@@ -67,10 +67,12 @@ def test_a_partition_that_is_idle_is_never_held_back():
 
 def test_when_it_has_spoken_others_are_waited_for_and_nothing_waits_below_the_watermark():
     plan: Any = SimpleNamespace(sources=[SimpleNamespace(name="s", lateness=0)], operators=[])
-    clock = watermarks.Clock(HOUR, 0, AWAKE, {"t/0": watermarks.Part(HOUR, IDLE), "t/1": watermarks.Part(0, AWAKE)})
-    read = watermarks.advance(plan, {"s": clock}, {"s": {"t/0": HOUR + 1, "t/1": 2 * HOUR}})["s"]
+    clock = watermarks.SourceClock(
+        HOUR, 0, AWAKE, {"t/0": watermarks.PartitionClock(HOUR, IDLE), "t/1": watermarks.PartitionClock(0, AWAKE)}
+    )
+    read = watermarks.advance_clocks(plan, {"s": clock}, {"s": {"t/0": HOUR + 1, "t/1": 2 * HOUR}})["s"]
     assert read.watermark == HOUR + 1
-    held = watermarks.advance(plan, {"s": clock}, {"s": {"t/1": 2 * HOUR}})["s"]
+    held = watermarks.advance_clocks(plan, {"s": clock}, {"s": {"t/1": 2 * HOUR}})["s"]
     assert held.watermark == 2 * HOUR, "what would have happened: late is all that waits of t/0"
 
 
@@ -81,8 +83,8 @@ def two(**parts: Any) -> Any:
     return run_of({"a": a_ledger(p0=5, p1=5), "b": a_ledger(p0=5, p1=5)}, parts.pop("idle", None), **parts)
 
 
-def at(first: int | None, second: int | None, idle: bool = AWAKE, idle_too: bool = AWAKE) -> dict[str, PartState]:
-    return {"t/0": PartState(first, idle), "t/1": PartState(second, idle_too)}
+def at(first: int | None, second: int | None, idle: bool = AWAKE, idle_too: bool = AWAKE) -> dict[str, PartitionState]:
+    return {"t/0": PartitionState(first, idle), "t/1": PartitionState(second, idle_too)}
 
 
 def test_a_source_goes_by_the_slowest_partition_that_has_more():

@@ -18,9 +18,9 @@ import pytest
 import headrace as hr
 from headrace.cli import query_file
 from headrace.reference import reference
-from headrace.showing.signals import stoppable, terminable
+from headrace.showing.signals import end_by_interrupt, stop_on_first_signal
 from headrace.spark import job as engine
-from headrace.support.user_code import call, noted_by
+from headrace.support.user_code import call_user_code, note_calls
 from headrace.task import user_code_notes
 from headrace.testing import run_locally, table_stream
 
@@ -34,7 +34,7 @@ class Failed(Exception):
 
 
 def called(function: Callable[[], Any]) -> Any:
-    return call("some code", function, failed=lambda error: Failed(repr(error)))
+    return call_user_code("some code", function, failed=lambda error: Failed(repr(error)))
 
 
 def raises(error: Any) -> Callable[..., Any]:
@@ -46,7 +46,7 @@ def raises(error: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("error", ENDINGS, ids=repr)
 def test_all_that_code_raises_is_its_own_error(error: Any) -> None:
-    with pytest.raises(Failed), terminable():
+    with pytest.raises(Failed), end_by_interrupt():
         called(raises(error))
 
 
@@ -62,7 +62,7 @@ def test_ctrl_c_ends_the_program_and_not_the_code() -> None:
 
 
 def test_a_signal_that_the_command_line_handles(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(KeyboardInterrupt), stoppable() as stop:
+    with pytest.raises(KeyboardInterrupt), stop_on_first_signal() as stop:
         stop.asked = True
         called(interrupt)
 
@@ -135,7 +135,7 @@ def test_query_files(text: str, tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(f"x = 1\n{text}\n")
     with pytest.raises(hr.HeadraceError, match=r"mine\.py, line 2: "):
-        query_file.load(path)
+        query_file.load_query_file(path)
 
 
 # --- notes -----------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def test_query_files(text: str, tmp_path: Path) -> None:
 
 def test_each_call_is_noted_before_it_is_made() -> None:
     notes: list[str] = []
-    with noted_by(notes.append):
+    with note_calls(notes.append):
         called(lambda: notes.append("in it"))
     called(lambda: None)
     assert notes == ["some code", "in it", ""]
@@ -153,21 +153,21 @@ def test_the_note_of_a_process_that_dies_stays(tmp_path: Path) -> None:
     (tmp_path / "blocks").mkdir()
     child = os.fork()
     if not child:
-        with user_code_notes.watched(str(tmp_path), "run", 7):
+        with user_code_notes.note_user_code(str(tmp_path), "run", 7):
             called(lambda: None)
             called(lambda: os._exit(0))
     os.waitpid(child, 0)
-    assert user_code_notes.last_call(str(tmp_path), "run", 7) == "some code"
-    assert user_code_notes.last_call(str(tmp_path), "run", 8) == ""
-    with pytest.raises(Failed), user_code_notes.watched(str(tmp_path), "run", 9):
+    assert user_code_notes.last_user_call(str(tmp_path), "run", 7) == "some code"
+    assert user_code_notes.last_user_call(str(tmp_path), "run", 8) == ""
+    with pytest.raises(Failed), user_code_notes.note_user_code(str(tmp_path), "run", 9):
         called(raises(ValueError))
-    with user_code_notes.watched(str(tmp_path), "run", 10):
+    with user_code_notes.note_user_code(str(tmp_path), "run", 10):
         pass
     assert [path.name for path in (tmp_path / "blocks").iterdir()] == ["_call-run-7"]
 
 
 def test_a_note_that_cannot_be_written_harms_nothing(tmp_path: Path) -> None:
-    with user_code_notes.watched(str(tmp_path / "absent"), "run", 1):
+    with user_code_notes.note_user_code(str(tmp_path / "absent"), "run", 1):
         assert called(lambda: 5) == 5
 
 

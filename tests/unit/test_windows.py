@@ -23,10 +23,10 @@ from headrace.driver.position import Position
 from headrace.errors import SourceError
 from headrace.sources import file_formats, physical_windows
 from headrace.sources.files import read_head
-from headrace.sources.physical_windows import Piece, Taken, cut, read_pieces
+from headrace.sources.physical_windows import FilePiece, FileToRead, cut_file, read_pieces
 from headrace.stream import Stream
 from headrace.task.in_process import execute_locally
-from headrace.task.splitters import deal, dealt, read_windows
+from headrace.task.splitters import assign_pieces, balance_sizes, read_windows
 from headrace.testing import LocalRun, table_stream
 
 SECOND = 1_000_000
@@ -66,13 +66,13 @@ def write(path: Path, table: pa.Table, r: np.random.Generator | None = None, **o
     return path
 
 
-def taken(path: Path, source: str = "s") -> Taken:
+def taken(path: Path, source: str = "s") -> FileToRead:
     stat = path.stat()
-    return Taken(source, path, stat.st_size, stat.st_mtime_ns)
+    return FileToRead(source, path, stat.st_size, stat.st_mtime_ns)
 
 
-def pieces(path: Path, most: int) -> list[Piece]:
-    return cut(path, path.stat().st_size, path.stat().st_mtime_ns, most)
+def pieces(path: Path, most: int) -> list[FilePiece]:
+    return cut_file(path, path.stat().st_size, path.stat().st_mtime_ns, most)
 
 
 def read(path: Path, most: int, columns: Sequence[str] | None = None) -> list[pa.Table]:
@@ -108,7 +108,7 @@ def test_each_row_once_for_any_size_of_windows(tmp_path: Path, ending: str, opti
 def test_a_small_file_is_one_piece_and_is_not_opened(tmp_path: Path, ending: str):
     path = tmp_path / f"a{ending}"
     path.write_bytes(b"no columns in here")
-    assert pieces(path, 18) == [Piece(str(path), 18, path.stat().st_mtime_ns, 18)]
+    assert pieces(path, 18) == [FilePiece(str(path), 18, path.stat().st_mtime_ns, 18)]
     with pytest.raises(SourceError, match=rf"cannot read .*a{ending}'.*replace the file"):
         pieces(path, 17)
 
@@ -150,8 +150,10 @@ def test_whatever_sizes_a_footer_gives_each_group_is_read_once(tmp_path: Path, m
     r = np.random.default_rng(17)
     for _ in range(300):
         sizes = r.choice([-(1 << 62), -1_000, -1, 0, 1, 50, 1_000, 1 << 62], int(r.integers(1, 9))).tolist()
-        monkeypatch.setattr(physical_windows, "opened", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes)))
-        found = cut(tmp_path / "a.parquet", 1_000, 0, int(r.integers(1, 1_000)))
+        monkeypatch.setattr(
+            physical_windows, "open_columnar", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes))
+        )
+        found = cut_file(tmp_path / "a.parquet", 1_000, 0, int(r.integers(1, 1_000)))
         assert [0, *(piece.stop for piece in found)] == [*(piece.first for piece in found), len(sizes)], sizes
         assert all(piece.size >= 0 for piece in found), sizes
 
@@ -296,7 +298,7 @@ def test_a_file_that_changes_after_it_was_cut(tmp_path: Path):
         with pytest.raises(SourceError, match=rf"a{ending}' was changed while it was being taken"):
             list(read_pieces(path, found, lambda schema: schema.names))
         size, time = path.stat().st_size, path.stat().st_mtime_ns  # as if nobody could see it
-        unseen = [Piece(**{**asdict(piece), "bytes": size, "modified": time}) for piece in found]
+        unseen = [FilePiece(**{**asdict(piece), "bytes": size, "modified": time}) for piece in found]
         with pytest.raises(SourceError, match=rf"cannot read .*a{ending}'.*groups of rows"):
             list(read_pieces(path, unseen, lambda schema: schema.names))
 
@@ -320,19 +322,19 @@ def test_everything_is_dealt_once_and_evenly():
     for _ in range(200):
         sizes = r.integers(1, 1_000, r.integers(0, 40)).tolist()
         hands = int(r.integers(1, 9))
-        found = deal(sizes, hands)
+        found = balance_sizes(sizes, hands)
         assert sorted(place for hand in found for place in hand) == list(range(len(sizes)))
         assert len(found) == min(hands, len(sizes)) and all(found)
         loads = [sum(sizes[place] for place in hand) for hand in found]
         if loads:
             assert max(loads) <= max(max(sizes), sum(sizes) / hands * 4 / 3)
-        assert found == deal(sizes, hands)
+        assert found == balance_sizes(sizes, hands)
 
 
 def test_one_large_file_is_for_all_splitters(tmp_path: Path):
     path = tmp_path / "a.parquet"
     pq.write_table(rows(8_000, np.random.default_rng(7)), path, row_group_size=500)
-    hands = dealt([taken(path)], Splitters(4, path.stat().st_size // 16))
+    hands = assign_pieces([taken(path)], Splitters(4, path.stat().st_size // 16))
     loads = [sum(portion.piece.size for portion in hand) for hand in hands]
     assert len(hands) == 4 and max(loads) < 1.5 * min(loads)
     for hand in hands:  # read forwards
@@ -342,7 +344,7 @@ def test_one_large_file_is_for_all_splitters(tmp_path: Path):
 def test_pieces_travel_as_text(tmp_path: Path):
     path = write(tmp_path / "ä 'b'.arrow", rows(50, np.random.default_rng(8)), np.random.default_rng(8))
     for piece in pieces(path, 100):
-        assert Piece(**json.loads(json.dumps(asdict(piece)))) == piece
+        assert FilePiece(**json.loads(json.dumps(asdict(piece)))) == piece
 
 
 # --- the answer does not depend on the cut ---------------------------------------------------------------------------------
@@ -356,13 +358,13 @@ QUERIES = {
 }
 
 
-def answer(query: Stream, folder: Path, files: Sequence[Taken], splitters: Splitters, **options: Any) -> Any:
+def answer(query: Stream, folder: Path, files: Sequence[FileToRead], splitters: Splitters, **options: Any) -> Any:
     """(results, delivered, accepted, late, rejected) of one epoch over files and the end."""
     run = LocalRun(query, folder, slots=2, **options)
     try:
 
         def execute(epoch: Any) -> Any:
-            windows = [list(read_windows(epoch, hand)) for hand in dealt(files, splitters)]
+            windows = [list(read_windows(epoch, hand)) for hand in assign_pieces(files, splitters)]
             return execute_locally(epoch, windows, run.store.storage)
 
         run.driver.run(Position("local"), execute)
@@ -412,13 +414,13 @@ def wide(count: int, r: np.random.Generator) -> pa.Table:
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The columns of every table that is read from now on."""
-    columns, checked = list[list[str]](), physical_windows.checked
+    columns, checked = list[list[str]](), physical_windows.checked_rows
 
     def checking(table: pa.Table) -> pa.Table:
         columns.append(table.column_names)
         return checked(table)
 
-    monkeypatch.setattr(physical_windows, "checked", checking)
+    monkeypatch.setattr(physical_windows, "checked_rows", checking)
     return columns
 
 

@@ -430,7 +430,7 @@ def test_progress_is_lines_anywhere_and_a_bar_on_a_terminal(monkeypatch: pytest.
     monkeypatch.setattr(progress_bar, "LINES_EVERY", 0.0)
     for terminal, expected in ((False, "2 s: 5 tuples in 1 file, 1.5 s behind the clock"), (True, "2 of 4 s")):
         console = Console(width=120, force_terminal=terminal, no_color=True)
-        with console.capture() as capture, progress_bar.showing(console, 4) as show:
+        with console.capture() as capture, progress_bar.show_progress(console, 4) as show:
             show(2.0, generate._line(Written(1, 5, 2.0, 1.5), generate._in_files))
         assert expected in capture.get()
 

@@ -22,17 +22,17 @@ from headrace.cli.common import (
     SlotCount,
     Slots,
     Traceback,
-    a_path,
-    a_size,
     flag,
+    mounted_path_option,
+    parse_size,
     path_option,
     refuse_together,
     refuse_without,
-    reporting,
+    report_errors,
 )
-from headrace.cli.follow import follow as _follow
-from headrace.cli.follow import on_spark as _spark
-from headrace.deployment import cores
+from headrace.cli.follow import follow_run as _follow
+from headrace.cli.follow import spark_session as _spark
+from headrace.deployment import usable_cores
 from headrace.errors import HeadraceError, QueryError
 from headrace.showing import terminal
 from headrace.support.limits import MOST_SPLITTERS
@@ -40,7 +40,7 @@ from headrace.support.terminal_text import printable
 from headrace.support.version import __version__
 
 if TYPE_CHECKING:
-    from headrace.deployment import Descriptor
+    from headrace.deployment import DeploymentDescriptor
     from headrace.query.nodes import Node
     from headrace.run.run import Run
 
@@ -101,7 +101,7 @@ Benchmark = StrEnum(
 QueryFile = Annotated[
     Path,
     typer.Argument(
-        callback=a_path,
+        callback=mounted_path_option,
         help="Python file that defines query(spark), which returns a Stream or a list of (Stream, sink).",
         metavar="FILE",
     ),
@@ -119,7 +119,7 @@ Splitters = Annotated[
 PhysicalWindow = Annotated[
     str | None,
     typer.Option(
-        callback=a_size,
+        callback=parse_size,
         metavar="SIZE",
         help="Bytes that such a task reads at once, such as 16MiB.",
         show_default="16MiB, then as the load needs",
@@ -156,7 +156,7 @@ ENDS_BY_ITSELF = "--once ends when everything that is there now is processed, an
 
 def _version(asked: bool) -> None:
     if asked:
-        with reporting(False):
+        with report_errors(False):
             print(f"headrace {__version__}", flush=True)
         raise typer.Exit
 
@@ -213,19 +213,19 @@ def run(
 
     It goes on until Ctrl-C (or --seconds, --until-idle, --once). Started again with the same checkpoint, it continues: nothing is lost, nothing is counted twice.
     """
-    from headrace.cli.query_file import load, read_plan
+    from headrace.cli.query_file import load_query_file, read_plan
 
-    with reporting(traceback), terminal.for_programs(json) as output:
+    with report_errors(traceback), terminal.for_programs(json) as output:
         refuse_together(context, "--once", "--until-idle", ENDS_BY_ITSELF)
         refuse_together(context, "--plan", "--auto-slots", "a plan says how many slots there are")
         refuse_together(context, "--plan", "--policy", "a run that follows a plan does not adapt")
-        module = load(file)
+        module = load_query_file(file)
         chosen = read_plan(plan) if plan else None
         slots = slots or (chosen.slots if chosen else None)
         options = {
             "checkpoint": checkpoint or file.parent / f"{file.stem}.checkpoint",
             "epoch": epoch,
-            "slots": "auto" if auto_slots else slots if slots or master else cores(),
+            "slots": "auto" if auto_slots else slots if slots or master else usable_cores(),
             "most_slots": slots if auto_slots else None,
             "splitters": splitters,
             "physical_window": physical_window,
@@ -234,7 +234,7 @@ def run(
             "once": once,
             **_treatment(order, late, errors),
         }
-        with _spark(slots or cores(), master, quiet=json) as spark:
+        with _spark(slots or usable_cores(), master, quiet=json) as spark:
             _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
 
 
@@ -258,22 +258,22 @@ def deploy(
     The descriptor says which cluster, how much of it, and where the state lies; docs/DEPLOYING.md explains it and examples/cluster.toml is one. The driver is this process: it goes on until Ctrl-C (or --seconds, --until-idle, --once). Started again, also with a larger or smaller cluster, it continues: nothing is lost, nothing is counted twice.
     """
     from headrace import deployment
-    from headrace.cli.query_file import load, read_plan
-    from headrace.spark.job import executors
+    from headrace.cli.query_file import load_query_file, read_plan
+    from headrace.spark.job import executor_count
     from headrace.support.durations import MICROSECONDS, parse_duration
 
     with (
-        reporting(traceback),
+        report_errors(traceback),
         terminal.for_programs(json) as output,
         tempfile.TemporaryDirectory(prefix="headrace-ship-") as folder,
     ):
         refuse_together(context, "--once", "--until-idle", ENDS_BY_ITSELF)
-        place = deployment.read(to)
+        place = deployment.read_descriptor(to)
         chosen = read_plan(place.plan) if place.plan else None
         slots = place.slots or (chosen.slots if chosen else place.executors * place.cores)
         sys.path[:0] = [str(package if package.suffix == ".zip" else package.parent) for package in place.packages]
-        module = load(file)
-        say = terminal.note if json else partial(terminal.say, Console(highlight=False))
+        module = load_query_file(file)
+        say = terminal.say_on_stderr if json else partial(terminal.say, Console(highlight=False))
         say(_summary(file, place, slots))
         options = {
             "checkpoint": place.state,
@@ -288,7 +288,7 @@ def deploy(
         config = {"spark.app.name": f"headrace {file.stem}", **place.settings()}
         patience = parse_duration(place.patience, "patience") / MICROSECONDS["second"]
         with _spark(slots, place.master, config, patience, quiet=json) as spark:
-            come = executors(spark.sparkContext)
+            come = executor_count(spark.sparkContext)
             if not place.is_local and come < place.executors:
                 say(f"{come} of {place.executors} executors have come; the others join when they can")
             for path in place.pack(Path(folder)):
@@ -296,7 +296,7 @@ def deploy(
             _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
 
 
-def _summary(file: Path, place: Descriptor, slots: int) -> str:
+def _summary(file: Path, place: DeploymentDescriptor, slots: int) -> str:
     plan = f", plan {place.plan.name}" if place.plan else ""
     lines = [
         f"deploying {file.name} to {place.master}: {place.size}",
@@ -313,7 +313,10 @@ def explain(
     file: Annotated[
         Path | None,
         typer.Argument(
-            callback=a_path, help="Python file that defines query(spark).", metavar="FILE", show_default=False
+            callback=mounted_path_option,
+            help="Python file that defines query(spark).",
+            metavar="FILE",
+            show_default=False,
         ),
     ] = None,
     slots: Slots = None,
@@ -339,20 +342,24 @@ def explain(
     """
     from headrace.cli import explain_output
 
-    with reporting(traceback):
+    with report_errors(traceback):
         if (file is None) == (checkpoint is None):
             raise QueryError("explain takes a query file or --checkpoint DIR, one of them")
         for option in ("--slots", "--strategy", "--figures", "--cost"):
             refuse_together(context, "--checkpoint", option, "a run has the plan that it was started with")
         if checkpoint is not None:
-            print(explain_output.of_run(checkpoint, format.value))
+            print(explain_output.explain_run(checkpoint, format.value))
             return
         assert file is not None
         known = explain_output.read_figures(figures) if figures else None
         costs = explain_output.read_costs(cost or [])
         with terminal.for_programs(format is not Format.text), _query_of(file) as (roots, ordered, _):
             pass
-        print(explain_output.of_query(roots, ordered, strategy.value, slots or cores(), known, costs, format.value))
+        print(
+            explain_output.explain_query(
+                roots, ordered, strategy.value, slots or usable_cores(), known, costs, format.value
+            )
+        )
 
 
 @app.command()
@@ -364,8 +371,8 @@ def decisions(
     """Show what a run changed while it ran: when, what, why, what was expected of it, and what came of it."""
     from headrace.cli import decision_history
 
-    with reporting(traceback):
-        decision_history.show(checkpoint, Console(highlight=False), json=json)
+    with report_errors(traceback):
+        decision_history.print_decisions(checkpoint, Console(highlight=False), json=json)
 
 
 @app.command()
@@ -373,7 +380,9 @@ def migrate(
     checkpoint: Annotated[
         Path,
         typer.Argument(
-            callback=a_path, help="Checkpoint of a run that was stopped; it is left as it is.", metavar="CHECKPOINT"
+            callback=mounted_path_option,
+            help="Checkpoint of a run that was stopped; it is left as it is.",
+            metavar="CHECKPOINT",
         ),
     ],
     file: QueryFile,
@@ -387,7 +396,7 @@ def migrate(
     """
     from headrace.evolve.migrate import migrate as carry_over
 
-    with reporting(traceback):
+    with report_errors(traceback):
         with _query_of(file) as (roots, ordered, _):
             done = carry_over(checkpoint, to, roots, ordered, order.value)
         print(f"{to} goes on after epoch {done.epoch} of {checkpoint}")
@@ -412,21 +421,23 @@ def calibrate(
     from headrace.cli import explain_output
     from headrace.tools.calibrate import calibrate as measure
 
-    with reporting(traceback):
+    with report_errors(traceback):
         if out:
             _can_be_written(out)
         with _query_of(file) as (roots, ordered, _):
             figures = measure(
                 roots,
                 ordered,
-                slots=slots or cores(),
+                slots=slots or usable_cores(),
                 tuples=tuples,
-                tell=lambda text: terminal.note(f"  {text}", "dim"),
+                tell=lambda text: terminal.say_on_stderr(f"  {text}", "dim"),
             )
-        print(explain_output.of_query(roots, ordered, strategy.value, slots or cores(), figures, {}, "text"))
+        print(
+            explain_output.explain_query(roots, ordered, strategy.value, slots or usable_cores(), figures, {}, "text")
+        )
         if out:
             _save(out, json.dumps(figures.to_json(), indent=2) + "\n")
-            terminal.note(f"saved in {out}; for headrace explain {file} --figures {out}")
+            terminal.say_on_stderr(f"saved in {out}; for headrace explain {file} --figures {out}")
 
 
 @split.command()
@@ -434,7 +445,7 @@ def profile(
     file: Annotated[
         Path,
         typer.Argument(
-            callback=a_path,
+            callback=mounted_path_option,
             help="Python file that defines query(spark), with a split of headrace.files in it.",
             metavar="FILE",
         ),
@@ -450,14 +461,16 @@ def profile(
     The costs of reading, splitting, sending and merging are those of the cost model of parasplit (docs/COST-MODEL.md), measured in processor time on the first tuples of the query's own files. The last lines are the options for headrace run and start.
     """
     from headrace.cli import split_profile
-    from headrace.tools.split_profile import profile as measure
+    from headrace.tools.split_profile import profile_split as measure
 
-    with reporting(traceback):
+    with report_errors(traceback):
         if not math.isfinite(rate):
             raise QueryError(f"--rate must be a number of tuples per second; found {rate}")
         with _query_of(file) as (roots, _, _):
-            found = measure(roots, rate, tuples=tuples, tell=lambda text: terminal.note(f"  {printable(text)}", "dim"))
-        split_profile.show(found, str(file), Console(highlight=False))
+            found = measure(
+                roots, rate, tuples=tuples, tell=lambda text: terminal.say_on_stderr(f"  {printable(text)}", "dim")
+            )
+        split_profile.print_profile(found, str(file), Console(highlight=False))
 
 
 @app.command()
@@ -483,7 +496,7 @@ def demo(
     from headrace_demo.fraud.places import WHO
     from headrace_demo.fraud.show import Options, show
 
-    with reporting(traceback):
+    with report_errors(traceback):
         if kafka:
             broker.needed(WHO)  # before Spark is started
         if not math.isfinite(seconds):
@@ -501,7 +514,7 @@ def generate(
     folder: Annotated[
         Path,
         typer.Argument(
-            callback=a_path,
+            callback=mounted_path_option,
             metavar="DIR",
             help="Folder for the files: a new or an empty one. With --kafka, a topic.",
             show_default=False,
@@ -593,7 +606,7 @@ def generate(
     """
     from headrace_demo import generate
 
-    with reporting(traceback):
+    with report_errors(traceback):
         refuse_together(context, "--rate", "--rates", "a stream has one rate, or several in turn")
         for option in ("--partitions", "--format"):
             refuse_without(context, option, "--kafka", "files have neither partitions nor messages")
@@ -649,7 +662,7 @@ def bench(
     growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
     what comes of adapting to rates, skew, load and hot keys.
     """
-    with reporting(traceback):
+    with report_errors(traceback):
         refuse_together(context, "--quick", "--full", "the one asks for small windows, the other for the largest")
         try:
             from headrace_bench.options import Options
@@ -673,12 +686,12 @@ def _dim(console: Console, text: str) -> None:
 def _query_of(file: Path, slots: int = 1) -> Iterator[tuple[list[Node], list[bool], Any]]:
     """What a query file defines, as long as the block lasts on Spark, and its session."""
     from headrace import sinks
-    from headrace.cli.query_file import load, results
+    from headrace.cli.query_file import load_query_file, query_results
     from headrace.stream import node_of
 
-    module = load(file)
+    module = load_query_file(file)
     with _spark(slots, None, quiet=True) as spark:
-        found = results(module, file, spark, sinks.memory(), given=False)
+        found = query_results(module, file, spark, sinks.memory(), given=False)
         yield [node_of(query) for query, _ in found], [sinks.wants_order(sink) for _, sink in found], spark
 
 
@@ -713,16 +726,16 @@ def _go(
 ) -> None:
     """A loaded query file on a session that is there; json: where its progress goes for a program to read."""
     from headrace import sinks
-    from headrace.cli.query_file import results
+    from headrace.cli.query_file import query_results
 
     default = sinks.parquet(out) if out else sinks.console()
-    found = results(module, file, spark, default, given=out is not None)
+    found = query_results(module, file, spark, default, given=out is not None)
     _follow(found, options, enough, title=file.name, json=json)
 
 
 def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:
     """When a run has done what was asked."""
-    from headrace.showing.live import After, Idle
+    from headrace.showing.live import StopAfter, StopWhenIdle
 
-    idle, ends = Idle(), After(seconds)
+    idle, ends = StopWhenIdle(), StopAfter(seconds)
     return lambda run: ends(run) or (until_idle and idle(run))

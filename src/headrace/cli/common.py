@@ -15,18 +15,18 @@ from typer.models import OptionInfo
 from headrace.errors import HeadraceError, QueryError
 from headrace.showing import terminal
 from headrace.support.limits import MOST_SLOTS, check_physical_window
-from headrace.support.paths import mounted
+from headrace.support.paths import mounted_path
 
 
-def a_path(path: Path | None) -> Path | None:
+def mounted_path_option(path: Path | None) -> Path | None:
     """A path of a file system that is mounted here; anything else is no path for any command."""
     try:
-        return None if path is None else mounted(path, "this")
+        return None if path is None else mounted_path(path, "this")
     except QueryError as error:
         raise typer.BadParameter(str(error)) from None
 
 
-def a_size(text: str | None) -> str | None:
+def parse_size(text: str | None) -> str | None:
     """Return the size of a physical window as it was given; raise if it is none."""
     try:
         if text is not None:
@@ -38,7 +38,7 @@ def a_size(text: str | None) -> str | None:
 
 def path_option(metavar: str, help: str, *names: str, **more: Any) -> OptionInfo:
     """Return an option that takes a path of a file system that is mounted here."""
-    option: OptionInfo = typer.Option(*names, callback=a_path, metavar=metavar, help=help, **more)
+    option: OptionInfo = typer.Option(*names, callback=mounted_path_option, metavar=metavar, help=help, **more)
     return option
 
 
@@ -76,11 +76,11 @@ def _is_given(context: typer.Context, option: str) -> bool:
 
 
 @contextmanager
-def reporting(traceback: bool) -> Iterator[None]:
+def report_errors(traceback: bool) -> Iterator[None]:
     """An error is shown as one message, with exit code 1; an interrupted command has an exit code of its own."""
-    from headrace.showing.signals import STOPPED, terminable
+    from headrace.showing.signals import STOPPED, end_by_interrupt
 
-    with terminable() as stop:
+    with end_by_interrupt() as stop:
         try:
             yield
             sys.stdout.flush()
@@ -88,7 +88,7 @@ def reporting(traceback: bool) -> Iterator[None]:
             raise
         except BaseException as error:
             if stop.insisted or isinstance(error, KeyboardInterrupt):
-                terminal.note("stopped")
+                terminal.say_on_stderr("stopped")
                 raise typer.Exit(STOPPED) from None
             if not isinstance(error, (HeadraceError, OSError)):
                 raise
@@ -102,4 +102,4 @@ def _tell(error: Exception, traceback: bool) -> None:
     if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
         return
     shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
-    terminal.note(format_exc() if traceback else shown, "bold red")
+    terminal.say_on_stderr(format_exc() if traceback else shown, "bold red")

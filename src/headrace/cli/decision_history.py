@@ -16,19 +16,19 @@ from headrace.state.store import StateStore
 from headrace.support.terminal_text import printable
 
 
-def history(checkpoint: Path) -> list[dict[str, Any]]:
+def decision_history(checkpoint: Path) -> list[dict[str, Any]]:
     """Decisions of a run, oldest first; the run may go on meanwhile."""
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last = store.last
     if last is not None:
-        stored_checks.check(last)
+        stored_checks.check_manifest(last)
     if last is None or not last.control:
         return []
     return [decision.to_json() for decision in ControlState.from_json(last.control).history]
 
 
-def show(checkpoint: Path, console: Console, *, json: bool = False) -> None:
-    found = history(checkpoint)
+def print_decisions(checkpoint: Path, console: Console, *, json: bool = False) -> None:
+    found = decision_history(checkpoint)
     if json:
         for decision in found:
             print(js.dumps(decision))

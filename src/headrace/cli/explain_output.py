@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from headrace.compile import plan_of
-from headrace.compile.subqueries import Measured, Plan
+from headrace.compile.subqueries import MeasuredRates, Plan
 from headrace.driver import stored_checks
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
@@ -20,12 +20,12 @@ from headrace.showing.picture import svg
 from headrace.state.store import StateStore
 from headrace.support.json_toml import read_json
 from headrace.support.terminal_text import printable
-from headrace.telemetry.epoch_record import EpochRecord, from_manifests
+from headrace.telemetry.epoch_record import EpochRecord, record_from_manifests
 from headrace.tools import plan_file
-from headrace.tools.measured import measured, seconds
+from headrace.tools.measured import covered_seconds, measured_figures
 
 
-def of_query(
+def explain_query(
     roots: Sequence[nodes.Node],
     ordered: Sequence[bool],
     strategy: str,
@@ -37,29 +37,29 @@ def of_query(
     plan = plan_of(roots, ordered, strategy, slots, figures, costs)
     if format == "json":
         return json.dumps(plan.to_json(), indent=2)
-    return _shown(nodes.show(*roots), plan, {}, format)
+    return _shown(nodes.outline(*roots), plan, {}, format)
 
 
-def of_run(checkpoint: Path, format: str) -> str:
+def explain_run(checkpoint: Path, format: str) -> str:
     """The plan of a run with what it did so far; the run may go on meanwhile."""
-    plan_file.require(checkpoint)
+    plan_file.require_plan(checkpoint)
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last, before = store.last, store.previous
     if last is not None:
-        stored_checks.check(last)
-    queries, plan = plan_file.read(checkpoint)  # after the state: it knows which version wrote all of this
-    found = measured(plan, last) if last else {}
+        stored_checks.check_manifest(last)
+    queries, plan = plan_file.read_plan(checkpoint)  # after the state: it knows which version wrote all of this
+    found = measured_figures(plan, last) if last else {}
     if format == "json":
         figures = {name: asdict(each) for name, each in found.items()}
-        newest = from_manifests(before, last, _substreams(plan)).to_json() if last else None
+        newest = record_from_manifests(before, last, _substreams(plan)).to_json() if last else None
         return json.dumps({"query": queries, "plan": plan.to_json(), "measured": figures, "epoch": newest}, indent=2)
     shown = _shown(queries, plan, found, format)
     if format == "svg" or last is None:
         return shown
     tuples = sum(source.delivered for source in last.sources.values())
-    covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {seconds(last):,.0f} s of event time"
+    covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {covered_seconds(last):,.0f} s of event time"
     missing = "" if found else "; nothing to compare yet, or the run was started anew under another plan"
-    return f"{shown}\n\n{covered}{missing}\n{_newest(from_manifests(before, last, _substreams(plan)))}"
+    return f"{shown}\n\n{covered}{missing}\n{_newest(record_from_manifests(before, last, _substreams(plan)))}"
 
 
 def _substreams(plan: Plan) -> dict[str, int]:
@@ -79,14 +79,14 @@ def _newest(record: EpochRecord) -> str:
             f"  {name}: {each.arrived - each.dropped:,} of {each.arrived:,} tuples taken, {each.sent:,} sent,"
             f" {each.held:,} held, {each.read:,} read{compared}, {each.out:,} put out, {each.cpu:.3f} s of a processor"
         )
-    lines += [f"  {name}: {words}" for name, words in live.splits(record.progress, record.splits)]
-    lines += [f"  {name}: {words}" for name, words in live.tables(record.progress)]
-    lines += [f"  table {name}: {words}" for name, words in live.versions(record.versions)]
-    lines += [f"  {name}: {words}" for name, words in live.incomplete(record.progress)]
+    lines += [f"  {name}: {words}" for name, words in live.splits_text(record.progress, record.splits)]
+    lines += [f"  {name}: {words}" for name, words in live.tables_text(record.progress)]
+    lines += [f"  table {name}: {words}" for name, words in live.versions_text(record.versions)]
+    lines += [f"  {name}: {words}" for name, words in live.incomplete_text(record.progress)]
     return "\n".join(map(printable, lines))
 
 
-def _shown(queries: list[str], plan: Plan, found: Mapping[str, Measured], format: str) -> str:
+def _shown(queries: list[str], plan: Plan, found: Mapping[str, MeasuredRates], format: str) -> str:
     return svg(plan, found) if format == "svg" else explain(queries, plan, found)
 
 

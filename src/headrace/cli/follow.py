@@ -12,11 +12,11 @@ from headrace.showing import terminal
 
 if TYPE_CHECKING:
     from headrace.run.run import Run
-    from headrace.showing.signals import Stop
+    from headrace.showing.signals import StopRequest
 
 
 @contextmanager
-def on_spark(
+def spark_session(
     slots: int,
     master: str | None = None,
     config: Mapping[str, str] | None = None,
@@ -25,17 +25,17 @@ def on_spark(
     quiet: bool = False,
 ) -> Iterator[Any]:
     """A session as long as the block lasts."""
-    from headrace.cli.session import PATIENCE, session
+    from headrace.cli.session import EXECUTOR_SECONDS, quiet_session
 
     console = Console()  # not stderr, which is Spark's while it starts
     waiting = console.status("starting Spark ...") if console.is_terminal and not quiet else nullcontext()
     with ExitStack() as stack:
         with waiting:
-            spark = stack.enter_context(session(slots, master, config, patience or PATIENCE))
+            spark = stack.enter_context(quiet_session(slots, master, config, patience or EXECUTOR_SECONDS))
         yield spark
 
 
-def follow(
+def follow_run(
     found: Sequence[tuple[Any, Any]],
     options: Mapping[str, Any],
     enough: Callable[[Run], bool],
@@ -45,23 +45,23 @@ def follow(
     """Start, show, stop, and say how far it came; json: where its progress goes for a program to read."""
     import headrace
     from headrace.showing import live
-    from headrace.showing.signals import ending, stoppable
+    from headrace.showing.signals import stop_at_end, stop_on_first_signal
 
     console = Console(highlight=False)
     names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
-    with stoppable() as stop, ending(headrace.start(found, show=False, **options)) as started:
+    with stop_on_first_signal() as stop, stop_at_end(headrace.start(found, show=False, **options)) as started:
         display: live.Display = live.for_console(console, title, names) if json is None else live.JsonLines(json)
         if isinstance(display, live.JsonLines):
             started.listen(display.tell)
-        live.watch(started, lambda run: stop.asked or enough(run), display=display)
+        live.watch_run(started, lambda run: stop.asked or enough(run), display=display)
         started.stop()
         display.show(started.progress)  # the last epoch may have been told since
     farewell = _farewell(started, stop)
-    terminal.note(farewell) if json else terminal.say(console, farewell)
+    terminal.say_on_stderr(farewell) if json else terminal.say(console, farewell)
     return started
 
 
-def _farewell(ended: Run, stop: Stop) -> str:
+def _farewell(ended: Run, stop: StopRequest) -> str:
     progress = ended.progress
     if stop.asked and not progress.closed:
         where = f"stopped after epoch {progress.epoch}" if progress.epoch >= 0 else "stopped before the first epoch"

@@ -24,7 +24,7 @@ class QueryFileError(HeadraceError):
     """The user's own file failed; says where."""
 
 
-def load(path: Path) -> ModuleType:
+def load_query_file(path: Path) -> ModuleType:
     """Run a query file and check that it defines `query`."""
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
@@ -36,7 +36,7 @@ def load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.resolve().parent))
-    user_code.call(str(path), spec.loader.exec_module, module, failed=lambda error: _located(error, path))
+    user_code.call_user_code(str(path), spec.loader.exec_module, module, failed=lambda error: _located(error, path))
     if not callable(getattr(module, "query", None)):
         raise QueryError(f"there is no function 'query' in {str(path)!r}; such as\n  {EXAMPLE}")
     _travels_whole(module)
@@ -55,9 +55,9 @@ def _travels_whole(module: ModuleType) -> None:
     register_pickle_by_value(module)
 
 
-def results(module: ModuleType, path: Path, spark: Any, default: sinks.Sink, *, given: bool) -> Results:
+def query_results(module: ModuleType, path: Path, spark: Any, default: sinks.Sink, *, given: bool) -> Results:
     """What `query(spark)` returned, every stream with a sink. given: the user asked for the default sink."""
-    returned = user_code.call(str(path), module.query, spark, failed=lambda error: _located(error, path))
+    returned = user_code.call_user_code(str(path), module.query, spark, failed=lambda error: _located(error, path))
     if isinstance(returned, Stream):
         return [(returned, default)]
     if isinstance(returned, (list, tuple)) and returned and all(_is_pair(item) for item in returned):

@@ -13,28 +13,28 @@ from typing import Any
 from headrace.deployment import check_master
 from headrace.errors import EngineError
 
-SHOWN = 5  # last lines of Spark's log in an error
-PATIENCE = 60.0  # seconds in which a cluster must give an executor
+SHOWN_LOG_LINES = 5  # last lines of Spark's log in an error
+EXECUTOR_SECONDS = 60.0  # seconds in which a cluster must give an executor
 
 
 @contextmanager
-def session(
-    slots: int, master: str | None = None, config: Mapping[str, str] | None = None, patience: float = PATIENCE
+def quiet_session(
+    slots: int, master: str | None = None, config: Mapping[str, str] | None = None, patience: float = EXECUTOR_SECONDS
 ) -> Iterator[Any]:
     """A session of our own, on a master that answers and has executors for us.
 
     What Spark's JVM prints goes to a file that is shown only when Spark cannot start.
     """
     from headrace.spark import jvm
-    from headrace.spark.job import await_executors, session_apart
+    from headrace.spark.job import await_executors, signal_safe_session
 
     if master is not None:
         check_master(master)
 
-    with tempfile.NamedTemporaryFile(prefix="headrace-spark-", suffix=".log") as log, jvm.needed():
+    with tempfile.NamedTemporaryFile(prefix="headrace-spark-", suffix=".log") as log, jvm.end_jvm_on_interrupt():
         try:
             with _stderr_to(log.fileno()):  # the JVM inherits it and keeps it
-                spark = session_apart(slots, master, **(config or {}))
+                spark = signal_safe_session(slots, master, **(config or {}))
         except EngineError:
             raise
         except Exception as error:
@@ -50,7 +50,7 @@ def session(
 
 
 def _reason(error: Exception, log: Path, master: str | None) -> str:
-    said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-SHOWN:]
+    said = [line for line in log.read_text(errors="replace").splitlines() if line.strip()][-SHOWN_LOG_LINES:]
     first = str(error).strip().splitlines()
     where = f" on {master}" if master else ""
     hint = "it needs Java 17 or newer: is `java` on the PATH, or JAVA_HOME set?"

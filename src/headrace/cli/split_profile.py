@@ -11,7 +11,7 @@ from rich.text import Text
 from headrace.control import parasplit_model
 from headrace.control.splitter_count import EACH
 from headrace.support.terminal_text import printable
-from headrace.tools.split_profile import TOLERANCE, Profile, cheapest
+from headrace.tools.split_profile import SIZE_TOLERANCE, SplitProfile, cheapest_size
 
 TERMS = {
     "cr_W": "a splitter reads: the tuple's share of a physical window",
@@ -22,7 +22,7 @@ TERMS = {
 }
 
 
-def show(found: Profile, file: str, console: Console) -> None:
+def print_profile(found: SplitProfile, file: str, console: Console) -> None:
     """Print a profile of the query in a file."""
     split = found.split
     console.print(Text(printable(f"{found.source}: {found.words}")), soft_wrap=True)
@@ -31,9 +31,9 @@ def show(found: Profile, file: str, console: Console) -> None:
     console.print(sample, style="dim", soft_wrap=True)
     costs = [(name, f"{getattr(found.costs, name) * 1e9:,.1f}", words) for name, words in TERMS.items()]
     _print(console, ("cost", "ns/tuple", "of what"), costs)
-    smallest = f"the smallest within {TOLERANCE:.0%} of the cheapest"
+    smallest = f"the smallest within {SIZE_TOLERANCE:.0%} of the cheapest"
     sizes = [
-        (f"{W >> 20} MiB", f"{cost * 1e9:,.1f}", smallest * (cheapest(found.sizes) == W))
+        (f"{W >> 20} MiB", f"{cost * 1e9:,.1f}", smallest * (cheapest_size(found.sizes) == W))
         for W, cost in found.sizes.items()
     ]
     _print(console, ("W", "ns/tuple", "of all that a splitter does"), sizes)
@@ -41,7 +41,7 @@ def show(found: Profile, file: str, console: Console) -> None:
     console.print(Text("\n".join([_reached(found), _windows(found), *_options(found, file)])), soft_wrap=True)
 
 
-def _reached(found: Profile) -> str:
+def _reached(found: SplitProfile) -> str:
     p, rate = found.p, found.rate(found.p)
     shown = "any rate" if rate == float("inf") else f"{rate:,.0f} tuples/s"
     model = f"p = {p} reaches {shown} by the model, with as many slots on as many cores"
@@ -50,12 +50,14 @@ def _reached(found: Profile) -> str:
     return f"for {found.wanted:,.0f} tuples/s: {model}, {efficiency}{none}"
 
 
-def _windows(found: Profile) -> str:
-    fewer = f", so that a splitter gets {EACH} windows of an epoch of one second" * (cheapest(found.sizes) != found.W)
+def _windows(found: SplitProfile) -> str:
+    fewer = f", so that a splitter gets {EACH} windows of an epoch of one second" * (
+        cheapest_size(found.sizes) != found.W
+    )
     return f"W = {found.W >> 20} MiB{fewer}"
 
 
-def _options(found: Profile, file: str) -> list[str]:
+def _options(found: SplitProfile, file: str) -> list[str]:
     """Return how a run is told, on the command line and in Python."""
     p, W = found.p, found.W >> 20
     command = f"headrace run {printable(file)} --splitters {p} --physical-window {W}MiB"

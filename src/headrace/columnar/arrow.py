@@ -19,7 +19,7 @@ from headrace.columnar import numba_loops
 
 Numbers = npt.NDArray[np.int64]
 
-PIECE = 256 << 20  # bytes that are worked on together
+MOST_TABLE_BYTES = 256 << 20  # bytes that are worked on together
 FEW, SHORT = 1_000, 1 << 32  # rows
 ALIGNED = 64  # bytes, as Arrow likes the beginnings of its buffers
 SAFE = 1 << 30  # bytes of a table in which no column comes near the limit
@@ -30,7 +30,7 @@ def row_bytes(table: pa.Table) -> int:
     return max(1, int(table.nbytes) // max(int(table.num_rows), 1))
 
 
-def cut(table: pa.Table, most: int = PIECE) -> Iterator[pa.Table]:
+def split_table(table: pa.Table, most: int = MOST_TABLE_BYTES) -> Iterator[pa.Table]:
     """The table in pieces of at most about so many bytes, in order, without a copy; itself when it is small."""
     if table.nbytes <= most:
         yield table
@@ -43,7 +43,7 @@ def _bounds(rows: int, most: int) -> list[int]:
     return [*range(0, rows, max(most, 1)), rows]
 
 
-def take(table: pa.Table, rows: Numbers) -> pa.Table:
+def take_rows(table: pa.Table, rows: Numbers) -> pa.Table:
     """Rows by number, in that order."""
     plain = [place for place, column in enumerate(table.columns) if len(rows) > FEW and _is_plain(column)]
     if not plain:
@@ -99,7 +99,7 @@ def _take(table: pa.Table, rows: Numbers) -> pa.Table:
             pass
     batches = table.to_batches()
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
-    pieces = pairwise(_bounds(len(rows), PIECE // row_bytes(table)))
+    pieces = pairwise(_bounds(len(rows), MOST_TABLE_BYTES // row_bytes(table)))
     found = [part for start, stop in pieces for part in _gathered(batches, starts, rows[start:stop])]
     return pa.concat_tables(found).cast(table.schema) if found else table.slice(0, 0)
 

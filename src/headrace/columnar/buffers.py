@@ -16,26 +16,26 @@ Area = npt.NDArray[np.uint8]
 ALIGNED = 64
 
 
-def rounded(size: int) -> int:
+def round_up(size: int) -> int:
     """Up to where the next area may begin."""
     return size + -size % ALIGNED
 
 
-def span(sizes: Mapping[str, int]) -> int:
+def total_bytes(sizes: Mapping[str, int]) -> int:
     """Bytes that areas of these sizes take together."""
-    return sum(map(rounded, sizes.values()))
+    return sum(map(round_up, sizes.values()))
 
 
-def laid_out(buffer: Area, sizes: Mapping[str, int]) -> dict[str, Area]:
+def split_buffer(buffer: Area, sizes: Mapping[str, int]) -> dict[str, Area]:
     """The areas, from the beginning of the buffer on."""
     found, start = {}, 0
     for name, size in sizes.items():
         found[name] = buffer[start : start + size]
-        start += rounded(size)
+        start += round_up(size)
     return found
 
 
-def in_memory(sizes: Mapping[str, int]) -> dict[str, Area]:
+def zeroed_areas(sizes: Mapping[str, int]) -> dict[str, Area]:
     """Areas of plain memory, all zero."""
-    whole = np.zeros(span(sizes) + ALIGNED, np.uint8)
-    return laid_out(whole[-whole.ctypes.data % ALIGNED :], sizes)
+    whole = np.zeros(total_bytes(sizes) + ALIGNED, np.uint8)
+    return split_buffer(whole[-whole.ctypes.data % ALIGNED :], sizes)

@@ -27,7 +27,7 @@ from headrace.errors import EngineError
 MEMORY_LIMIT = os.environ.get("HEADRACE_TASK_MEMORY", "2GB")
 TUPLES = "__tuples"  # what SQL calls the tuples of one stream: no column can be mistaken for it
 FEWER_ROWS = (120_000, 1_000, 10)  # in one Arrow batch, which holds 2 GiB of text; tried in turn, at last single rows
-ROOM = 512 << 20  # for results, beside what DuckDB may use
+RESULT_BYTES = 512 << 20  # for results, beside what DuckDB may use
 _STATM = Path("/proc/self/statm")  # sixth number: pages of data
 _TOO_LONG = "maximum total string size"
 _NO_TUPLES_FAULT = (
@@ -47,7 +47,7 @@ _here = threading.local()
 
 
 @dataclass(frozen=True)
-class Type:
+class DuckType:
     """A type as DuckDB spells it, its name, and with it the names of all types within it, such as "list" and "bigint".
 
     DuckDB's own objects are not kept: those that are left when the process ends are reported as leaked.
@@ -101,7 +101,7 @@ def _connected(spill: str) -> duckdb.DuckDBPyConnection:
 _guarded = False  # whether this process is a task's: only such a one may be limited
 
 
-def guard() -> None:
+def guard_memory() -> None:
     """From now on a query of this process that needs far more than the memory limit fails, whatever it needs it for.
 
     DuckDB's own limit is for what it buffers: the lists and texts that functions make are not counted.
@@ -119,7 +119,7 @@ def _within_limit() -> Iterator[None]:
         return
     there = int(_STATM.read_text().split()[5]) * resource.getpagesize()
     usual = resource.getrlimit(resource.RLIMIT_DATA)
-    wanted = there + 2 * limit + ROOM
+    wanted = there + 2 * limit + RESULT_BYTES
     most = wanted if usual[1] == resource.RLIM_INFINITY else min(wanted, usual[1])
     resource.setrlimit(resource.RLIMIT_DATA, (most, usual[1]))
     try:
@@ -136,7 +136,7 @@ def _limit() -> int | None:
     return int(connection().execute("SELECT parse_formatted_bytes(?)", [MEMORY_LIMIT]).fetchall()[0][0])
 
 
-def run(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
+def run_select(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """The result of one SELECT over named Arrow tables; text beyond 2 GiB comes in several chunks."""
     with _registered(tables) as con, _within_limit():
         for rows in FEWER_ROWS:
@@ -148,16 +148,16 @@ def run(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
         return con.sql(sql).to_arrow_table(1)
 
 
-def is_of_data(error: duckdb.Error) -> bool:
+def is_data_error(error: duckdb.Error) -> bool:
     """Whether an expression failed on a value; else memory, the disk or DuckDB itself did."""
     return not isinstance(error, _NO_TUPLES_FAULT)
 
 
-def type_of(sql: str, tables: Mapping[str, pa.Table]) -> Type:
+def type_of(sql: str, tables: Mapping[str, pa.Table]) -> DuckType:
     """DuckDB's type of the one column of a SELECT, which is bound and not run: not even its constants are computed."""
     with _registered(tables) as con:
         found = con.sql(sql).types[0]
-        return Type(str(found), found.id, frozenset(_kinds(found)))
+        return DuckType(str(found), found.id, frozenset(_kinds(found)))
 
 
 @functools.lru_cache(maxsize=1024)
@@ -217,7 +217,7 @@ def _struct_in_struct(kind: pa.DataType) -> bool:
     return pa.types.is_struct(kind) and any(pa.types.is_struct(field.type) for field in kind)
 
 
-def rows(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+def fetch_rows(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
     """All rows of a query that reads no table of ours."""
     return connection().execute(sql, list(parameters)).fetchall()
 

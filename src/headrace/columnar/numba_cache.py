@@ -36,7 +36,7 @@ from numba.core import compiler, config, serialize
 from numba.core.caching import _Cache
 from numba.core.dispatcher import Dispatcher
 
-from headrace.support.ownership import exposed, is_ours, make
+from headrace.support.ownership import exposed_path, is_ours, make_private_folder
 
 _log = logging.getLogger(__name__)
 
@@ -49,47 +49,47 @@ OPTIONS: dict[str, Any] = {
 SUFFIX = ".loop"
 CHECKSUM = 32  # bytes
 DAY = 24 * 60 * 60  # seconds
-UNUSED = 60  # days after which a file is removed
+UNUSED_DAYS = 60  # days after which a file is removed
 WAY_OUT = "every process compiles them for itself, which takes seconds; set NUMBA_CACHE_DIR to a folder that only you can write"
 
 
-def compiled(function: Callable[..., Any]) -> Any:
+def compile_cached(function: Callable[..., Any]) -> Any:
     """Compiled at its first call, and kept for other processes."""
     made = numba.njit(function, **OPTIONS)
     with contextlib.suppress(
         OSError, TypeError, LookupError
     ):  # a function without a source, as of an interactive session
         parts = sorted({_source(function), *_made_of(function, set())})
-        made._cache = Kept("\0".join((f"{function.__module__}.{function.__qualname__}", *parts)))
+        made._cache = LoopCache("\0".join((f"{function.__module__}.{function.__qualname__}", *parts)))
     return made
 
 
-def inner(function: Callable[..., Any]) -> Any:
+def compile_inner(function: Callable[..., Any]) -> Any:
     return numba.njit(function, **OPTIONS)
 
 
-def from_text(text: str, name: str, uses: str, names: Mapping[str, Any]) -> Any:
+def compile_text(text: str, name: str, uses: str, names: Mapping[str, Any]) -> Any:
     """A function that was made as text, of names whose meaning is told by `uses`: compiled, and kept by its content."""
     scope = {"__name__": __name__, **names}
     exec(compile(text, f"<{name}>", "exec"), scope)  # noqa: S102  made of a checked tree: numbers, operators, our own names
     made = numba.njit(scope[name], nogil=True, error_model="numpy")
-    made._cache = Kept(f"{text}\0{uses}")
+    made._cache = LoopCache(f"{text}\0{uses}")
     return made
 
 
-def is_kept(loop: Any) -> bool:
+def is_cached(loop: Any) -> bool:
     """Whether a loop was compiled before, by whatever process, and is still what it was."""
-    return isinstance(loop._cache, Kept) and loop._cache.is_there()
+    return isinstance(loop._cache, LoopCache) and loop._cache.is_there()
 
 
 @functools.cache
-def kept_in() -> Path | None:
+def cache_folder() -> Path | None:
     """The folder of compiled loops; None: it cannot be made or written, or others could put files there, which would be run."""
     try:
         given = getattr(config, "CACHE_DIR", "") or os.environ.get("XDG_CACHE_HOME")
         folder = Path(given or Path.home() / ".cache", "headrace")
-        make(folder)
-        found = exposed(folder)
+        make_private_folder(folder)
+        found = exposed_path(folder)
     except (OSError, RuntimeError) as error:  # the latter: a user without a home
         _log.info("compiled loops are not kept: %s; %s", error, WAY_OUT)
         return None
@@ -100,7 +100,7 @@ def kept_in() -> Path | None:
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
-class Kept(_Cache):
+class LoopCache(_Cache):
     """The cache of one loop, as numba calls it: one file for each signature, written under another name and then renamed."""
 
     def __init__(self, content: str) -> None:
@@ -109,10 +109,10 @@ class Kept(_Cache):
 
     @property
     def cache_path(self) -> str:
-        return str(kept_in() or "")
+        return str(cache_folder() or "")
 
     def is_there(self) -> bool:
-        folder = kept_in()
+        folder = cache_folder()
         return folder is not None and any(folder.glob(f"{self._name}-*{SUFFIX}"))
 
     def file(self, folder: Path, signature: Any, target: Any) -> Path:
@@ -120,7 +120,7 @@ class Kept(_Cache):
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         target_context.refresh()
-        folder = kept_in()
+        folder = cache_folder()
         if folder is None:
             return None
         path = self.file(folder, sig, target_context)
@@ -134,7 +134,7 @@ class Kept(_Cache):
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        folder = kept_in()
+        folder = cache_folder()
         if folder is None:
             return
         with contextlib.suppress(OSError):  # a full disk costs only time
@@ -175,7 +175,7 @@ def _sweep(folder: Path) -> None:
     """Remove files that no process has used for long: loops of earlier versions, and files of processes that were killed."""
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process may remove it at the same time
-            if time.time() - path.lstat().st_mtime > UNUSED * DAY:
+            if time.time() - path.lstat().st_mtime > UNUSED_DAYS * DAY:
                 path.unlink()
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_cache import compile_cached, compile_inner
 
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
@@ -21,7 +21,7 @@ DIGITS = 1 << DIGIT
 HASH_BITS = 3 * DIGIT  # of a million hashes, about four thousand share these with another
 
 
-def by_bits(keys: Keys, low: int, bits: int) -> Keys:
+def order_by_bits(keys: Keys, low: int, bits: int) -> Keys:
     """The keys by their bits from `low` on, of which they have so many; alike ones as they stand. What was given is used up.
 
     Digit by digit from the lowest, each by counting: a fifth of what a sort by comparing takes.
@@ -32,7 +32,7 @@ def by_bits(keys: Keys, low: int, bits: int) -> Keys:
     return other if found else keys
 
 
-def by_hash(hashed: Keys) -> Numbers:
+def order_by_hash(hashed: Keys) -> Numbers:
     """Row numbers by hash, alike ones as they stand.
 
     Some of its high bits tell nearly all hashes apart, so these are sorted; whoever then stands wrong has not far to go.
@@ -41,32 +41,32 @@ def by_hash(hashed: Keys) -> Numbers:
     bits = min(HASH_BITS, 64 - own)
     low = np.uint64(64 - bits)
     keys = hashed >> low << low | np.arange(len(hashed), dtype=np.uint64)
-    rows: Numbers = (by_bits(keys, 64 - bits, bits) & np.uint64((1 << own) - 1)).view(np.int64)
+    rows: Numbers = (order_by_bits(keys, 64 - bits, bits) & np.uint64((1 << own) - 1)).view(np.int64)
     _put_right(hashed, rows)
     return rows
 
 
-def whole(values: Numbers, least: int, unit: int) -> Numbers | None:
+def whole_units(values: Numbers, least: int, unit: int) -> Numbers | None:
     """How many units each is above the least; None: one is not a whole number of them above it."""
     found = np.empty(len(values), np.int64)
     return found if _whole(values, least, unit, 1.0 / unit, found) else None
 
 
-@inner
+@compile_inner
 def copy_piece(source, target):
     """Of slices, so that the compiler sees that no place is counted from behind: it then copies some at once."""
     for place in range(len(target)):
         target[place] = source[place]
 
 
-@compiled
+@compile_cached
 def gather(values, rows, target):
     """Values by number, in that order."""
     for place in range(len(rows)):
         target[place] = values[rows[place]]
 
 
-@compiled
+@compile_cached
 def _whole(values, least, unit, share, found):
     """By a product that may be a little off, which the way back shows."""
     for place in range(len(values)):
@@ -78,7 +78,7 @@ def _whole(values, least, unit, share, found):
     return True
 
 
-@compiled
+@compile_cached
 def _by_digits(keys, other, next_, low, passes):
     """Whether what is in order is in `other` in the end. next_: zeros, for each pass and digit."""
     mask = np.uint64(DIGITS - 1)
@@ -104,7 +104,7 @@ def _by_digits(keys, other, next_, low, passes):
     return swapped
 
 
-@compiled
+@compile_cached
 def _put_right(keys, rows):
     """Rows by key that nearly are."""
     for place in range(1, len(rows)):
@@ -116,8 +116,8 @@ def _put_right(keys, rows):
         rows[before] = row
 
 
-@compiled
-def merge(one, two, both):
+@compile_cached
+def merge_sorted(one, two, both):
     """Two ascending lists as one."""
     i, j = 0, 0
     while i < len(one) and j < len(two):
@@ -131,8 +131,8 @@ def merge(one, two, both):
         both[rest + i] = two[rest]
 
 
-@compiled
-def sessions(keys, first, last, gap, numbers, latest):
+@compile_cached
+def number_sessions(keys, first, last, gap, numbers, latest):
     """How many sessions there are; the number of each stretch's goes into `numbers`, the last time of each into `latest`.
 
     Stretches stand by key, and by their first time within one.
@@ -148,8 +148,8 @@ def sessions(keys, first, last, gap, numbers, latest):
     return many + 1
 
 
-@compiled
-def as_of(keys, at, others, others_at, found):
+@compile_cached
+def asof_positions(keys, at, others, others_at, found):
     """For each the place of the last other of its key that is not later, or -1; both stand by key, and by time within one."""
     place = -1
     for row in range(len(keys)):

@@ -29,9 +29,9 @@ from pathlib import Path
 from headrace.errors import EngineError
 from headrace.support.paths import is_local, lets_anyone_rename
 
-PLACE = "HEADRACE_SCRATCH"
+SCRATCH_VARIABLE = "HEADRACE_SCRATCH"
 _log = logging.getLogger(__name__)
-ATTEMPTS = 10  # a folder just made may be taken for a dead one before it is locked
+MOST_FOLDER_ATTEMPTS = 10  # a folder just made may be taken for a dead one before it is locked
 
 _lock = threading.Lock()
 _own: dict[Path | None, tuple[Path, int]] = {}  # by place the folder, and the descriptor that holds its lock
@@ -43,14 +43,14 @@ def own_folder(place: Path | None = None) -> Path:
         if place in _own and not _own[place][0].is_dir():  # removed by a program that cleans temporary folders
             os.close(_own.pop(place)[1])
         if place not in _own:
-            found = place or chosen_place()
+            found = place or scratch_place()
             _sweep(found)
             _own[place] = _make(found)
         return _own[place][0]
 
 
 @contextlib.contextmanager
-def temporary(purpose: str) -> Iterator[Path]:
+def temporary_folder(purpose: str) -> Iterator[Path]:
     """A folder for one piece of work, in that of the process."""
     folder = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=own_folder()))
     try:
@@ -59,10 +59,10 @@ def temporary(purpose: str) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def chosen_place() -> Path:
+def scratch_place() -> Path:
     """The folder in which every process makes its own."""
-    place = Path(os.environ.get(PLACE) or tempfile.gettempdir()).absolute()
-    way_out = f"set {PLACE} to a folder of your own"
+    place = Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.gettempdir()).absolute()
+    way_out = f"set {SCRATCH_VARIABLE} to a folder of your own"
     if not place.is_dir():
         raise EngineError(f"there is no folder {str(place)!r} for scratch files; {way_out}")
     if lets_anyone_rename(place):  # usual in containers, where there is nobody else
@@ -71,7 +71,7 @@ def chosen_place() -> Path:
 
 
 @functools.cache
-def machine() -> str:
+def machine_id() -> str:
     """This machine since it was started: whose locks can be seen. A container has its machine's."""
     try:
         booted = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -85,15 +85,15 @@ def _prefix(owner: str) -> str:
 
 
 def _make(place: Path) -> tuple[Path, int]:
-    for _ in range(ATTEMPTS):
+    for _ in range(MOST_FOLDER_ATTEMPTS):
         try:
-            path = Path(tempfile.mkdtemp(prefix=_prefix(machine()), dir=place))
+            path = Path(tempfile.mkdtemp(prefix=_prefix(machine_id()), dir=place))
         except OSError as error:
-            msg = f"cannot make a folder in {str(place)!r}: {error.strerror}; set {PLACE} to a folder of your own"
+            msg = f"cannot make a folder in {str(place)!r}: {error.strerror}; set {SCRATCH_VARIABLE} to a folder of your own"
             raise EngineError(msg) from None
         if (descriptor := _hold(path)) is not None:
             return path, descriptor
-    raise EngineError(f"folders in {str(place)!r} cannot be locked; set {PLACE} to a folder on a local disk")
+    raise EngineError(f"folders in {str(place)!r} cannot be locked; set {SCRATCH_VARIABLE} to a folder on a local disk")
 
 
 def _hold(path: Path) -> int | None:
@@ -117,7 +117,7 @@ def _hold(path: Path) -> int | None:
 def _sweep(place: Path) -> None:
     """Remove what dead processes of this user left here."""
     try:
-        owner = "[0-9a-f]{16}" if is_local(place) else machine()
+        owner = "[0-9a-f]{16}" if is_local(place) else machine_id()
         pattern = re.compile(_prefix(owner) + "[a-z0-9_]{8}")  # as mkdtemp makes them
         with os.scandir(place) as entries:
             found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]

@@ -29,7 +29,7 @@ def stream_schema(raw: pa.Schema, time: str) -> pa.Schema:
     """The schema of a source with its time column renamed to `ts`."""
     if time not in raw.names:
         raise QueryError(f"there is no time column {time!r}; the source has {', '.join(raw.names)}")
-    if twin := next((name for name in raw.names if name != time and folded(name) == TS), None):
+    if twin := next((name for name in raw.names if name != time and fold_name(name) == TS), None):
         msg = f"the source has a column {twin!r} beside its time column {time!r}; 'ts' is the event time here; rename it first"
         raise QueryError(msg)
     check_names(raw.names)
@@ -57,10 +57,10 @@ def check_names(names: Iterable[str]) -> None:
     _refuse_twins(names, "columns")
 
 
-def refuse_added(names: Iterable[str], added: Mapping[str, str], verb: str) -> None:
+def refuse_added_names(names: Iterable[str], added: Mapping[str, str], verb: str) -> None:
     """Refuse columns whose names the verb itself gives to columns of its results; added: what those mean."""
     for name in names:
-        own = folded(name)
+        own = fold_name(name)
         if own in added:
             subject = "it is" if name == own else f"{own!r}, from which it differs only in case, is"
             raise QueryError(
@@ -68,7 +68,7 @@ def refuse_added(names: Iterable[str], added: Mapping[str, str], verb: str) -> N
             )
 
 
-def folded(name: str) -> str:
+def fold_name(name: str) -> str:
     """Return the form of a name in which names that differ only in case or in Unicode form are equal."""
     return unicodedata.normalize("NFC", name).casefold()
 
@@ -76,10 +76,10 @@ def folded(name: str) -> str:
 def _refuse_twins(names: Iterable[str], what: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
-        if twin := seen.get(folded(name)):
+        if twin := seen.get(fold_name(name)):
             how = "have the same name" if twin == name else "differ only in case or in Unicode form"
             raise QueryError(f"{what} {twin!r} and {name!r} {how}; rename one of them")
-        seen[folded(name)] = name
+        seen[fold_name(name)] = name
 
 
 def _check_name(name: str) -> None:
@@ -138,7 +138,7 @@ def _refused(kind: pa.DataType) -> bool:
     )
 
 
-def refuse_finer(rows: pa.Table) -> None:
+def refuse_nanoseconds(rows: pa.Table) -> None:
     """Refuse times with nanoseconds that microseconds do not hold; a type of nanoseconds alone loses nothing."""
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if getattr(field.type, "unit", None) == "ns" and not pa.types.is_duration(field.type):
@@ -156,17 +156,17 @@ def has_float(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def for_people(text: str) -> str:
+def public_text(text: str) -> str:
     """Words about an operator: the substream by its plain name."""
     return text.replace(SUBSTREAM, SUBSTREAM.strip("_"))
 
 
-def describe(schema: pa.Schema) -> list[list[str]]:
+def describe_schema(schema: pa.Schema) -> list[list[str]]:
     """A schema as JSON: names and types in order."""
     return [[field.name, str(field.type)] for field in schema]
 
 
-def shown(value: pa.Scalar) -> str:
+def value_text(value: pa.Scalar) -> str:
     """A value for people; times that Python has no dates for as the numbers that they are."""
     try:
         return str(value.as_py())

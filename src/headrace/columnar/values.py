@@ -17,7 +17,7 @@ from headrace.columnar import duck
 Key = tuple[Any, ...]
 
 
-def comparable(column: Any) -> list[Any]:
+def comparable_values(column: Any) -> list[Any]:
     """A column as Python values that compare as they should: times as numbers, text as bytes."""
     plain: list[Any] = column.cast(_comparable_type(column.type)).to_pylist()
     return plain
@@ -38,7 +38,7 @@ def _comparable_type(kind: pa.DataType) -> pa.DataType:
     return pa.binary() if t.is_string(kind) else kind
 
 
-def key_of(value: Any, leaf: Callable[[Any], Any] = lambda number: number) -> Key:
+def sort_key(value: Any, leaf: Callable[[Any], Any] = lambda number: number) -> Key:
     """A value for `<` and `==`: NaN above the numbers, null last, lists and structs element by element."""
     match value:
         case None:
@@ -46,16 +46,16 @@ def key_of(value: Any, leaf: Callable[[Any], Any] = lambda number: number) -> Ke
         case float() if math.isnan(value):
             return (1,)
         case list() | tuple():
-            return (0, tuple(key_of(element, leaf) for element in value))
+            return (0, tuple(sort_key(element, leaf) for element in value))
         case dict():
-            return (0, tuple(key_of(element, leaf) for element in value.values()))
+            return (0, tuple(sort_key(element, leaf) for element in value.values()))
         case _:
             return (0, leaf(value))
 
 
-def as_text(table: pa.Table) -> list[str]:
+def rows_text(table: pa.Table) -> list[str]:
     """Rows as text, times of any year included."""
     fields = [f"CAST({duck.quote(name)} AS VARCHAR)" for name in table.column_names]
-    columns = duck.run(f"SELECT {', '.join(fields)} FROM __rows", {"__rows": table}).columns
+    columns = duck.run_select(f"SELECT {', '.join(fields)} FROM __rows", {"__rows": table}).columns
     named = [[f"{name}={v}" for v in c.to_pylist()] for name, c in zip(table.column_names, columns, strict=True)]
     return [f"({', '.join(row)})" for row in zip(*named, strict=True)]

@@ -21,27 +21,27 @@ from headrace import plan as p
 from headrace.compile.allocate import allocate
 from headrace.compile.coalesce import coalesce
 from headrace.compile.cut import cut
-from headrace.compile.draft import STRATEGIES, Draft, check_strategy
+from headrace.compile.draft import STRATEGIES, PlanDraft, check_strategy
 from headrace.compile.normalise import normalise
-from headrace.compile.prune import Held, held_in, prune
-from headrace.compile.prune import lacking as lacking_in
-from headrace.compile.route import Routers, route, routed
+from headrace.compile.prune import Held, columns_held_in, prune
+from headrace.compile.prune import columns_missing as lacking_in
+from headrace.compile.route import Routers, route, with_routers_applied
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
-from headrace.plan.figures import LARGEST, Figures, is_number
+from headrace.plan.figures import LARGEST_FIGURE, Figures, is_number
 from headrace.query import nodes
 from headrace.support.limits import check_slots
 
 
-def _normalise(draft: Draft) -> Draft:
+def _normalise(draft: PlanDraft) -> PlanDraft:
     return replace(draft, roots=normalise(draft.roots))
 
 
-def _cut(draft: Draft) -> Draft:
+def _cut(draft: PlanDraft) -> PlanDraft:
     return replace(draft, physical=cut(draft.roots, draft.ordered))
 
 
-def _coalesce(draft: Draft) -> Draft:
+def _coalesce(draft: PlanDraft) -> PlanDraft:
     """Together where the strategy wants it; grouped alike under every strategy."""
     together = coalesce(draft.physical)
     if draft.strategy == "subquery":
@@ -49,18 +49,18 @@ def _coalesce(draft: Draft) -> Draft:
     apart = draft.physical
     if draft.strategy == "operator":
         apart = cut(draft.roots, draft.ordered, at_every_operator=True)
-    return replace(draft, physical=grouped_like(together, apart))
+    return replace(draft, physical=with_groupings_of(together, apart))
 
 
-def _prune(draft: Draft) -> Draft:
+def _prune(draft: PlanDraft) -> PlanDraft:
     """State holds the same columns under every strategy."""
     if draft.strategy == "subquery":
         return replace(draft, physical=prune(draft.physical, draft.held))
     together = prune(coalesce(cut(draft.roots, draft.ordered)), draft.held)
-    return replace(draft, physical=prune(draft.physical, held_in(together)))
+    return replace(draft, physical=prune(draft.physical, columns_held_in(together)))
 
 
-PASSES: tuple[Callable[[Draft], Draft], ...] = (_normalise, _cut, _coalesce, _prune, route, allocate)
+PASSES: tuple[Callable[[PlanDraft], PlanDraft], ...] = (_normalise, _cut, _coalesce, _prune, route, allocate)
 
 
 def compile_query(
@@ -74,12 +74,12 @@ def compile_query(
 
     held: the columns that the state of operators has already, which are at least those that it would be given.
     """
-    draft = Draft(roots, ordered or [False] * len(roots), strategy, held=held or {})
+    draft = PlanDraft(roots, ordered or [False] * len(roots), strategy, held=held or {})
     found = reduce(lambda done, step: step(done), PASSES[:4], draft)
-    return routed(found.physical, routers or {})
+    return with_routers_applied(found.physical, routers or {})
 
 
-def lacking(roots: Sequence[nodes.Node], ordered: Sequence[bool], held: Held) -> Held:
+def missing_columns(roots: Sequence[nodes.Node], ordered: Sequence[bool], held: Held) -> Held:
     """What the query reads of operators' inputs beyond the columns that their state has."""
     return lacking_in(coalesce(cut(normalise(roots), ordered)), held)
 
@@ -96,9 +96,9 @@ def plan_of(
     check_strategy(strategy)
     check_slots(slots)
     for name, cost in (costs or {}).items():
-        if not is_number(cost) or not 0 <= cost <= LARGEST:
+        if not is_number(cost) or not 0 <= cost <= LARGEST_FIGURE:
             raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
-    draft = Draft(roots, ordered, strategy, slots, figures, costs or {})
+    draft = PlanDraft(roots, ordered, strategy, slots, figures, costs or {})
     plan = reduce(lambda done, step: step(done), PASSES, draft).plan
     assert plan is not None
     _demand_finite(plan)
@@ -119,11 +119,11 @@ def _demand_finite(plan: Plan) -> None:
                     raise QueryError(msg)
 
 
-def grouped_like(other: p.PhysicalPlan, plan: p.PhysicalPlan) -> p.PhysicalPlan:
+def with_groupings_of(other: p.PhysicalPlan, plan: p.PhysicalPlan) -> p.PhysicalPlan:
     """The plan with the groupings that the same operators have in another."""
     groupings = {operator.name: operator.groupings for operator in other.operators}
     operators = tuple(replace(o, groupings=groupings.get(o.name, o.groupings)) for o in plan.operators)
     return replace(plan, operators=operators)
 
 
-__all__ = ["PASSES", "STRATEGIES", "Held", "check_strategy", "compile_query", "lacking", "plan_of"]
+__all__ = ["PASSES", "STRATEGIES", "Held", "check_strategy", "compile_query", "missing_columns", "plan_of"]

@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 from itertools import accumulate
 
-from headrace.compile.draft import Draft
+from headrace.compile.draft import PlanDraft
 from headrace.compile.route import route
 from headrace.compile.subqueries import Plan, Subquery
 
 
 @dataclass(frozen=True)
-class Shares:
+class SlotShares:
     """Slots of every subquery, how busy each is when all run as fast as they can, and the capacity left idle."""
 
     slots: tuple[int, ...]
@@ -27,7 +27,7 @@ class Shares:
     bottleneck: int  # the one that all others wait for
 
 
-def shares(work: Sequence[float], slots: int) -> Shares | None:
+def slot_shares(work: Sequence[float], slots: int) -> SlotShares | None:
     """The paper's rule; None when there are fewer slots than subqueries."""
     if not work or len(work) > slots:
         return None
@@ -42,14 +42,14 @@ def shares(work: Sequence[float], slots: int) -> Shares | None:
     speed = min((g / part for g, part in zip(given, even, strict=True) if part > 0), default=0.0)
     busy = [part * speed / g for g, part in zip(given, even, strict=True)]
     slowest = max(range(len(busy)), key=lambda i: busy[i])
-    return Shares(tuple(given), tuple(busy), slots - sum(part * speed for part in even), slowest)
+    return SlotShares(tuple(given), tuple(busy), slots - sum(part * speed for part in even), slowest)
 
 
-def allocate(draft: Draft) -> Draft:
+def allocate(draft: PlanDraft) -> PlanDraft:
     """Shares of all subqueries; where they bind, the routes once more with these slots."""
     assert draft.plan is not None
     plan = _with_costs(draft.plan, draft.costs)
-    found = shares([work(s) for s in plan.subqueries], plan.slots)
+    found = slot_shares([work_per_second(s) for s in plan.subqueries], plan.slots)
     if found is None or draft.figures is None:
         return replace(draft, plan=plan)
     given = {s.name: count for s, count in zip(plan.subqueries, found.slots, strict=True)}
@@ -64,7 +64,7 @@ def allocate(draft: Draft) -> Draft:
     )
 
 
-def work(subquery: Subquery) -> float:
+def work_per_second(subquery: Subquery) -> float:
     """Microseconds of work per second."""
     return (subquery.cost if subquery.cost is not None else 1.0) * subquery.numbers.arriving
 
@@ -77,7 +77,7 @@ def _with_costs(plan: Plan, costs: Mapping[str, float]) -> Plan:
 
 def _side_by_side(branches: Sequence[Subquery], slots: int) -> dict[str, tuple[int, int]]:
     """Subqueries of one stage on slots of their own, one behind the other."""
-    found = shares([work(s) for s in branches], slots) if len(branches) > 1 else None
+    found = slot_shares([work_per_second(s) for s in branches], slots) if len(branches) > 1 else None
     if found is None:
         return {}
     firsts = accumulate(found.slots, initial=0)

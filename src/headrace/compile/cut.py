@@ -75,7 +75,7 @@ class _Cutter:
                 if self.at_every_operator and not getattr(step, "pushed", False):
                     return [self._stateless(node.describe()["operator"], node, flows, (step,))]
                 return [flow.then(step, node.schema) for flow in flows]
-            case nodes.Output():
+            case nodes.ProcessorOutput():
                 return [replace(flow, output=node.number, schema=node.schema) for flow in self.flows(node.input)]
             case _:
                 return self._planned(node)

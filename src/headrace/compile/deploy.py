@@ -12,8 +12,8 @@ from dataclasses import replace
 
 from headrace import plan as p
 from headrace.compile import Held, check_strategy, compile_query, plan_of
-from headrace.compile.describe import members
-from headrace.compile.route import Routers, routed
+from headrace.compile.describe import subquery_members
+from headrace.compile.route import Routers, with_routers_applied
 from headrace.compile.subqueries import Plan, Subquery
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
@@ -49,7 +49,7 @@ def deploy(
     named = {operator.name: subquery for subquery, found in pairs for operator in found}
     wanted = [(o, subquery.router) for subquery, found in pairs if subquery.router.chosen for o in found]
     chosen = {operator.name: router for operator, router in wanted if operator.routed(router)}
-    return routed(physical, chosen), lambda operator, groups, slots: _layout(
+    return with_routers_applied(physical, chosen), lambda operator, groups, slots: _layout(
         named[operator.name], operator, groups, slots
     )
 
@@ -67,7 +67,7 @@ def with_routers(plan: Plan, routers: Routers) -> Plan:
 
 def _pairs(plan: Plan, physical: p.PhysicalPlan) -> list[tuple[Subquery, list[Operator]]]:
     """Subqueries with their operators; the stateless ones before the first have none."""
-    found = members(physical)
+    found = subquery_members(physical)
     stateful = plan.subqueries[len(plan.subqueries) - len(found) :]
     return list(zip(stateful, found, strict=True))
 

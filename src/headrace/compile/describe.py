@@ -6,23 +6,23 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 
 from headrace import plan as p
-from headrace.columnar.types import for_people
-from headrace.compile.draft import Draft
-from headrace.compile.subqueries import Input, Option, Plan, Subquery
-from headrace.kernels.joins.table_join import way
+from headrace.columnar.types import public_text
+from headrace.compile.draft import PlanDraft
+from headrace.compile.subqueries import Plan, PlannedSource, RoutingOption, Subquery
+from headrace.kernels.joins.table_join import pairing_method
 from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, Forecast
-from headrace.routing import Numbers, WindowsRouter
+from headrace.routing import RoundRobinRouter, RoutingCost
 
-Options = Callable[[Operator, int], Sequence[Option]]  # ways to route to so many slots, the one to take first
+Options = Callable[[Operator, int], Sequence[RoutingOption]]  # ways to route to so many slots, the one to take first
 
 
-def describe(draft: Draft, expected: Forecast, options: Options) -> Plan:
+def describe(draft: PlanDraft, expected: Forecast, options: Options) -> Plan:
     """The subqueries of a physical plan, with the routes that were chosen and rejected."""
     return _Describer(draft, expected, options).plan()
 
 
-def members(plan: p.PhysicalPlan) -> list[list[Operator]]:
+def subquery_members(plan: p.PhysicalPlan) -> list[list[Operator]]:
     """The operators of every subquery that has some."""
     leaders, groups = _leaders(plan), dict[str, list[Operator]]()
     for operator in plan.operators:
@@ -35,20 +35,20 @@ def _leaders(plan: p.PhysicalPlan) -> dict[str, str]:
 
 
 class _Describer:
-    def __init__(self, draft: Draft, expected: Forecast, options: Options) -> None:
+    def __init__(self, draft: PlanDraft, expected: Forecast, options: Options) -> None:
         self.draft, self.physical, self.expected, self.options = draft, draft.physical, expected, options
         self.figures = draft.figures or Figures()
         self.leaders = _leaders(self.physical)
         self.sources = [s.name for s in self.physical.sources]
 
     def plan(self) -> Plan:
-        groups = members(self.physical)
+        groups = subquery_members(self.physical)
         prefix = self._prefix()
         self.names = {
             self.leaders[group[0].name]: f"subquery-{n}" for n, group in enumerate(groups, start=1 + len(prefix))
         }
         found = [self._subquery(group, bool(prefix)) for group in groups]
-        inputs = [Input(name, self.figures.rate(name), self.figures.costs.get(name)) for name in self.sources]
+        inputs = [PlannedSource(name, self.figures.rate(name), self.figures.costs.get(name)) for name in self.sources]
         draft = self.draft
         subqueries = (*prefix, *found)
         measured = draft.figures is not None
@@ -63,21 +63,21 @@ class _Describer:
         used = [name for name in self.sources if any(e.producer == name and _own_steps(e) for e in edges)]
         rates = [self.figures.rate(name) for name in used]
         results = sum(max(self.expected.edges[e.name] for e in edges if e.producer == name) for name in used)
-        numbers = Numbers(sum(rates), sum(rates), 0.0, sum(rates) / self.draft.slots, 0.0, results)
+        numbers = RoutingCost(sum(rates), sum(rates), 0.0, sum(rates) / self.draft.slots, 0.0, results)
         cost = _mean_cost([self.figures.costs.get(name) for name in used], rates)
-        texts = tuple(for_people(p.step_words(step)) for step in steps)
+        texts = tuple(public_text(p.step_words(step)) for step in steps)
         slots = self.draft.slots
         return [
             Subquery(
                 "subquery-1",
                 texts,
-                WindowsRouter(),
+                RoundRobinRouter(),
                 slots,
                 cost,
                 tuple(used),
                 members=tuple(used),
                 numbers=numbers,
-                meets=tuple(map(for_people, _found(steps))),
+                meets=tuple(map(public_text, _found(steps))),
             )
         ]
 
@@ -86,21 +86,21 @@ class _Describer:
         inputs: dict[str, None] = {}
         inside = {operator.name for operator in group}
         for operator in group:
-            if operator.words is not None:
-                texts.append(operator.words)
+            if operator.summary is not None:
+                texts.append(operator.summary)
             edges = [edge for edge in self.physical.edges if edge.producer == operator.name]
             texts += [p.step_words(step) for step in _unique(step for edge in edges for step in edge.steps)]
             for edge in self._entering(operator, inside):
                 own = prefix and _own_steps(edge) and edge.producer in self.sources
                 inputs["subquery-1" if own else self._name_of(edge.producer)] = None
-        leader = next(o for o in group if o.words is not None)
+        leader = next(o for o in group if o.summary is not None)
         name = self.names[self.leaders[leader.name]]
         first, slots = self.draft.confined.get(name, (0, self.draft.slots))
         taken, *rejected = self.options(leader, slots)
         numbers = self._numbers(group, inside, slots)
         return Subquery(
             name,
-            tuple(map(for_people, texts)),
+            tuple(map(public_text, texts)),
             taken.router,
             taken.router.slots(slots),
             self._cost(group, numbers.arriving),
@@ -110,7 +110,7 @@ class _Describer:
             members=tuple(operator.name for operator in group),
             numbers=numbers,
             rejected=tuple(_beside(option, taken.numbers, numbers, slots) for option in rejected),
-            meets=tuple(map(for_people, [*(o.meets for o in group if o.meets), *_found(self._behind(group))])),
+            meets=tuple(map(public_text, [*(o.pairing for o in group if o.pairing), *_found(self._behind(group))])),
         )
 
     def _behind(self, group: Sequence[Operator]) -> list[p.Step]:
@@ -124,9 +124,9 @@ class _Describer:
         """Edges that bring tuples from outside the subquery."""
         return [e for e in self.physical.edges if e.target == operator.name and e.producer not in inside]
 
-    def _numbers(self, group: Sequence[Operator], inside: Collection[str], slots: int) -> Numbers:
+    def _numbers(self, group: Sequence[Operator], inside: Collection[str], slots: int) -> RoutingCost:
         """The sum over a subquery's operators; what they hand to each other is not sent."""
-        total = Numbers()
+        total = RoutingCost()
         for operator in group:
             taken = self.options(operator, slots)[0].numbers
             prepared = operator.owner != operator.name  # it is sent what another of its subquery made, or had as well
@@ -136,7 +136,7 @@ class _Describer:
             outside = arriving / whole if whole else 0.0
             sent = taken.sent if prepared else taken.sent * outside
             leaving = [e for e in self.physical.edges if e.producer == operator.name and e.target not in inside]
-            total = Numbers(
+            total = RoutingCost(
                 total.arriving + arriving,
                 total.sent + sent,
                 total.state + taken.state,
@@ -154,7 +154,7 @@ class _Describer:
         return sum(known) / arriving if known and arriving else None
 
 
-def _beside(option: Option, taken: Numbers, whole: Numbers, slots: int) -> Option:
+def _beside(option: RoutingOption, taken: RoutingCost, whole: RoutingCost, slots: int) -> RoutingOption:
     """A rejected way for the leader, together with what the subquery's other operators need anyway."""
     times = slots / option.router.slots(slots)  # all that is spread would be in one slot, where it uses one
     numbers = replace(
@@ -166,7 +166,7 @@ def _beside(option: Option, taken: Numbers, whole: Numbers, slots: int) -> Optio
         compared=option.numbers.compared + times * (whole.compared - taken.compared),
         results=whole.results,
     )
-    return Option(option.router, numbers)
+    return RoutingOption(option.router, numbers)
 
 
 def _mean_cost(costs: Sequence[float | None], rates: Sequence[float]) -> float | None:
@@ -177,7 +177,7 @@ def _mean_cost(costs: Sequence[float | None], rates: Sequence[float]) -> float |
 
 def _found(steps: Iterable[p.Step]) -> list[str]:
     """How steps beside a table find its rows."""
-    return [way(step) for step in steps if isinstance(step, p.TableStep)]
+    return [pairing_method(step) for step in steps if isinstance(step, p.TableStep)]
 
 
 def _unique(steps: Iterable[p.Step]) -> list[p.Step]:

@@ -13,11 +13,11 @@ from headrace.plan.figures import Figures
 from headrace.query import nodes
 
 STRATEGIES = ("subquery", "operator", "query")
-NOTHING = p.PhysicalPlan((), (), (), ())
+EMPTY_PLAN = p.PhysicalPlan((), (), (), ())
 
 
 @dataclass(frozen=True)
-class Draft:
+class PlanDraft:
     """What was asked for, and what the passes so far made of it."""
 
     roots: Sequence[nodes.Node]
@@ -28,7 +28,7 @@ class Draft:
     costs: Mapping[str, float] = field(default_factory=dict)  # given by the user, by subquery
     confined: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # subquery: its first slot, how many
     held: Held = field(default_factory=dict)  # what a state that is there holds, by operator and input
-    physical: p.PhysicalPlan = NOTHING
+    physical: p.PhysicalPlan = EMPTY_PLAN
     plan: Plan | None = None
 
 

@@ -11,15 +11,15 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from headrace.compile.substreams import Splits
+from headrace.compile.substreams import SubstreamLowering
 from headrace.query import nodes
 
 
 def normalise(roots: Sequence[nodes.Node]) -> list[nodes.Node]:
     """The roots of the rewritten query; a node that was shared stays shared, one that did not change is the same."""
     made: dict[int, nodes.Node] = {}
-    splits = Splits()
-    for node in nodes.walk(*roots):
+    splits = SubstreamLowering()
+    for node in nodes.walk_nodes(*roots):
         made[id(node)] = _pushed(splits.lowered(_with_inputs(node, made), _pushed))
     return [made[id(root)] for root in roots]
 

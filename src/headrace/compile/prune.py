@@ -17,8 +17,15 @@ from dataclasses import replace
 from typing import Any
 
 from headrace import plan as p
-from headrace.operators.base import Operator, State
-from headrace.plan.columns_read import Names, before, behind_tables, names_of, narrow, narrowed
+from headrace.operators.base import Operator, StateKind
+from headrace.plan.columns_read import (
+    Names,
+    columns_before,
+    names_of,
+    narrow_step,
+    narrow_table_steps,
+    table_columns_needed,
+)
 
 Held = dict[tuple[str, int], Names]  # by operator and input
 
@@ -27,11 +34,13 @@ def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
     """The narrowed plan; inputs of operators hold what is given for them, which must be enough."""
     held = _held(plan, given or {})
     edges = tuple(
-        replace(e, schema=narrow(e.schema, held[e.target, e.input])) if e.target in plan.by_name else e
+        replace(e, schema=narrow_step(e.schema, held[e.target, e.input])) if e.target in plan.by_name else e
         for e in _with_tables_narrowed(plan, held)
     )
     sources = tuple(
-        replace(s, read=narrow(s.schema, _live(plan, s.name, held)), needed=_live(plan, s.name, held, hashed=False))
+        replace(
+            s, read=narrow_step(s.schema, _live(plan, s.name, held)), needed=_live(plan, s.name, held, hashed=False)
+        )
         for s in plan.sources
     )
     operators = tuple(_narrowed(plan, o, held) for o in plan.operators)
@@ -41,13 +50,13 @@ def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
 def _with_tables_narrowed(plan: p.PhysicalPlan, held: Held) -> list[p.Edge]:
     """The edges, with joins of tables that put out what is read behind them. Edges that begin alike run these steps once, so
     there they put out what any of them reads; of another producer nobody has asked for it."""
-    places = [list(behind_tables(edge.steps, _read_at_end(plan, edge, held))) for edge in plan.edges]
+    places = [list(table_columns_needed(edge.steps, _read_at_end(plan, edge, held))) for edge in plan.edges]
     live: dict[Any, Names] = {}
     for edge, found in zip(plan.edges, places, strict=True):
         for place, names in found:
             live[_begins(edge, place)] = live.get(_begins(edge, place), frozenset()) | names
     return [
-        replace(edge, steps=narrowed(edge.steps, {place: live[_begins(edge, place)] for place, _ in found}))
+        replace(edge, steps=narrow_table_steps(edge.steps, {place: live[_begins(edge, place)] for place, _ in found}))
         for edge, found in zip(plan.edges, places, strict=True)
     ]
 
@@ -57,11 +66,11 @@ def _begins(edge: p.Edge, place: int) -> Any:
     return edge.producer, edge.output, edge.steps[: place + 1]
 
 
-def held_in(plan: p.PhysicalPlan) -> Held:
+def columns_held_in(plan: p.PhysicalPlan) -> Held:
     return {(o.name, side): names_of(schema.names) for o in plan.operators for side, schema in enumerate(o.schemas)}
 
 
-def lacking(plan: p.PhysicalPlan, given: Held) -> Held:
+def columns_missing(plan: p.PhysicalPlan, given: Held) -> Held:
     """What is read of inputs beyond the columns that are given for them, where something is."""
     held = _held(plan, given)
     needed = {(name, side): plan.by_name[name].needs(side, _live(plan, name, held)) for name, side in given}
@@ -85,7 +94,7 @@ def _shared(plan: p.PhysicalPlan, held: Held) -> Held:
     blocks: dict[Any, list[tuple[str, int]]] = {}
     for edge in plan.edges:
         operator = plan.by_name.get(edge.target)
-        if operator is not None and operator.state is State.APPENDED and operator.holds_tuples:
+        if operator is not None and operator.state is StateKind.APPENDED and operator.holds_tuples:
             key = (edge.producer, edge.output, edge.steps, operator.groupings[edge.input])
             blocks.setdefault(key, []).append((operator.name, edge.input))
     found = dict(held)
@@ -99,7 +108,7 @@ def _live(plan: p.PhysicalPlan, producer: str, held: Held, *, hashed: bool = Tru
     """What is read of a producer's results, wherever they go; hashed: also what only says to which group a tuple goes."""
     found: Names = frozenset()
     for edge in (edge for edge in plan.edges if edge.producer == producer):
-        found |= before(edge.steps, _read_at_end(plan, edge, held, hashed=hashed))
+        found |= columns_before(edge.steps, _read_at_end(plan, edge, held, hashed=hashed))
     return found
 
 
@@ -110,5 +119,5 @@ def _read_at_end(plan: p.PhysicalPlan, edge: p.Edge, held: Held, *, hashed: bool
 
 
 def _narrowed(plan: p.PhysicalPlan, operator: Operator, held: Held) -> Operator:
-    schemas = tuple(narrow(schema, held[operator.name, side]) for side, schema in enumerate(operator.schemas))
+    schemas = tuple(narrow_step(schema, held[operator.name, side]) for side, schema in enumerate(operator.schemas))
     return operator.narrowed(schemas, _live(plan, operator.name, held))

@@ -11,26 +11,26 @@ from dataclasses import replace
 
 from headrace import plan as p
 from headrace.compile.describe import describe
-from headrace.compile.draft import Draft
-from headrace.compile.subqueries import Option
+from headrace.compile.draft import PlanDraft
+from headrace.compile.subqueries import RoutingOption
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
-from headrace.plan.figures import Figures, Load, forecast
-from headrace.routing import Adapts, Router
+from headrace.plan.figures import Figures, OperatorLoad, forecast
+from headrace.routing import Adaptation, Router
 
 Routers = Mapping[str, Router]  # by the name of an operator
 
 
-def route(draft: Draft) -> Draft:
+def route(draft: PlanDraft) -> PlanDraft:
     """The plan as a user sees it."""
     figures = draft.figures or Figures()
     expected = forecast(draft.physical, figures)
     return replace(
-        draft, plan=describe(draft, expected, lambda o, slots: ranked(o, expected.loads[o.name], slots, figures))
+        draft, plan=describe(draft, expected, lambda o, slots: rank_routers(o, expected.loads[o.name], slots, figures))
     )
 
 
-def routed(plan: p.PhysicalPlan, routers: Routers) -> p.PhysicalPlan:
+def with_routers_applied(plan: p.PhysicalPlan, routers: Routers) -> p.PhysicalPlan:
     """The plan with the state of some operators in the groups that these routers want."""
     return replace(
         plan, operators=tuple(_routed(o, routers[o.name]) if o.name in routers else o for o in plan.operators)
@@ -44,21 +44,21 @@ def _routed(operator: Operator, router: Router) -> Operator:
     return found
 
 
-def ranked(operator: Operator, load: Load, slots: int, figures: Figures) -> list[Option]:
+def rank_routers(operator: Operator, load: OperatorLoad, slots: int, figures: Figures) -> list[RoutingOption]:
     """The ways to route an operator's input, the best first."""
-    options = [Option(router, router.cost(load, slots)) for router in operator.ways(slots, figures)]
+    options = [RoutingOption(router, router.cost(load, slots)) for router in operator.routing_options(slots, figures)]
     return _without_twins(sorted(options, key=_cost))
 
 
-def _cost(option: Option) -> tuple[float, ...]:
+def _cost(option: RoutingOption) -> tuple[float, ...]:
     """What the busiest slot reads, then what is sent; a difference in the last digits is none."""
     return *(float(f"{n:.9g}") for n in (option.numbers.opened, option.numbers.sent)), *option.router.preference
 
 
-def _without_twins(options: list[Option]) -> list[Option]:
+def _without_twins(options: list[RoutingOption]) -> list[RoutingOption]:
     """The best of every kind, and the extremes, between which the others lie; beside a hash one of a kind says enough."""
-    best: dict[str, Option] = {}
+    best: dict[str, RoutingOption] = {}
     for option in options:
         best.setdefault(option.router.kind, option)
-    hashed = options[0].router.adapts is Adapts.PLACE
+    hashed = options[0].router.adapts is Adaptation.PLACE
     return [o for o in options if o is best[o.router.kind] or (o.router.extreme and not hashed)]

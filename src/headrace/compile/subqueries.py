@@ -13,15 +13,15 @@ from typing import Any
 
 from headrace.errors import CorruptState, QueryError
 from headrace.plan.figures import is_number
-from headrace.routing import Numbers, Router, router_from_json
+from headrace.routing import Router, RoutingCost, router_from_json
 from headrace.support.limits import check_slots
 from headrace.support.terminal_text import printable
 
-FORMAT = 3
+PLAN_FORMAT = 3
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredRates:
     """What a run did, for a subquery or a source; per second of event time."""
 
     arriving: float
@@ -32,11 +32,11 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Option:
+class RoutingOption:
     """A way to route that was not taken."""
 
     router: Router
-    numbers: Numbers
+    numbers: RoutingCost
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,13 @@ class Subquery:
     share: int | None = None  # slots in proportion to its cost, if every subquery had slots of its own
     stage: int = 0  # subqueries of one stage run side by side
     members: tuple[str, ...] = ()  # what its operators are called in figures
-    numbers: Numbers = field(default_factory=Numbers)
-    rejected: tuple[Option, ...] = ()
+    numbers: RoutingCost = field(default_factory=RoutingCost)
+    rejected: tuple[RoutingOption, ...] = ()
     meets: tuple[str, ...] = ()  # how its joins find their pairs
 
 
 @dataclass(frozen=True)
-class Input:
+class PlannedSource:
     """A source: tuples per second, and microseconds that reading and sending one costs."""
 
     name: str
@@ -73,7 +73,7 @@ class Plan:
     slots: int
     subqueries: tuple[Subquery, ...]
     shuffles: int
-    sources: tuple[Input, ...] = ()
+    sources: tuple[PlannedSource, ...] = ()
     measured: bool = False  # the numbers follow from a sample of the input; else from assumed rates
 
     @property
@@ -85,15 +85,17 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, for `json.dumps`."""
-        return {"format": FORMAT, **_plain(self)}
+        return {"format": PLAN_FORMAT, **_plain(self)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Plan:
         """The plan that `to_json` gave; refuses anything else, saying where."""
         if not isinstance(data, Mapping):
             raise QueryError(f"a plan is an object, as q.plan(...).to_json() gives it; found {data!r:.100}")
-        if type(data.get("format")) is int and data["format"] != FORMAT:
-            raise QueryError(f"the plan has format {data['format']!r:.50}, this version reads {FORMAT}; make it anew")
+        if type(data.get("format")) is int and data["format"] != PLAN_FORMAT:
+            raise QueryError(
+                f"the plan has format {data['format']!r:.50}, this version reads {PLAN_FORMAT}; make it anew"
+            )
         kinds = {"format": int, "strategy": str, "slots": int, "subqueries": list, "shuffles": int, "sources": list}
         _demand(data, "the plan", {**kinds, "measured": bool})
         check_slots(data["slots"], "the plan: slots")
@@ -152,25 +154,25 @@ def _router(data: Any, where: str) -> Router:
         raise QueryError(str(error)) from None
 
 
-def _option(data: Any, where: str) -> Option:
+def _option(data: Any, where: str) -> RoutingOption:
     _demand(data, where, {"router": dict, "numbers": dict})
-    return Option(_router(data["router"], where), _numbers(data["numbers"], where))
+    return RoutingOption(_router(data["router"], where), _numbers(data["numbers"], where))
 
 
-def _numbers(data: Any, where: str) -> Numbers:
-    _demand(data, where, {f.name: object for f in fields(Numbers)})
+def _numbers(data: Any, where: str) -> RoutingCost:
+    _demand(data, where, {f.name: object for f in fields(RoutingCost)})
     for name, value in data.items():
         if not is_number(value) or value < 0:
             raise QueryError(f"{where}: {name} must be a number, zero or more; found {value!r:.100}")
-    return Numbers(**data)
+    return RoutingCost(**data)
 
 
-def _source(data: Any, where: str) -> Input:
+def _source(data: Any, where: str) -> PlannedSource:
     _demand(data, where, {"name": str, "rate": object, "cost": object})
     if not is_number(data["rate"]) or data["rate"] < 0:
         raise QueryError(f"{where}: rate must be a number of tuples per second; found {data['rate']!r:.100}")
     _demand_cost(data["cost"], where)
-    return Input(data["name"], data["rate"], data["cost"])
+    return PlannedSource(data["name"], data["rate"], data["cost"])
 
 
 def _demand_cost(cost: Any, where: str) -> None:

@@ -25,7 +25,7 @@ Made = dict[int, nodes.Node]  # by the id of the node that it stands for
 Rewrite = Callable[[nodes.Node], nodes.Node]
 
 
-class Splits:
+class SubstreamLowering:
     """The splits of one query, numbered as they are met; one that is used twice is one."""
 
     def __init__(self) -> None:
@@ -54,7 +54,7 @@ class Splits:
 
 def _keyed(body: nodes.Body, split: nodes.Split, rewrite: Rewrite) -> nodes.Node:
     made: Made = {id(body.leaf): split}
-    for node in nodes.walk(body.root):
+    for node in nodes.walk_nodes(body.root):
         if node is not body.leaf:
             made[id(node)] = rewrite(_with_substream(node, made))
     return made[id(body.root)]
@@ -81,7 +81,7 @@ def _with_substream(node: nodes.Node, made: Made) -> nodes.Node:
 
 
 def _substream_of(schema: pa.Schema) -> tuple[str, expressions.Expression]:
-    return SUBSTREAM, expressions.scalar(SUBSTREAM, schema, SUBSTREAM)
+    return SUBSTREAM, expressions.parse_scalar(SUBSTREAM, schema, SUBSTREAM)
 
 
 def _ordered(node: nodes.Node, schema: pa.Schema) -> nodes.Node:
@@ -90,7 +90,7 @@ def _ordered(node: nodes.Node, schema: pa.Schema) -> nodes.Node:
     return node if node.schema.names == names else node_of(Stream(node).map(*names))
 
 
-def _within_substreams(on: expressions.Predicate, left: pa.Schema, right: pa.Schema) -> expressions.Predicate:
+def _within_substreams(on: expressions.JoinPredicate, left: pa.Schema, right: pa.Schema) -> expressions.JoinPredicate:
     """The same predicate for tuples of one substream; a comment may end its text."""
     found = expressions.join_predicate(f"l.{SUBSTREAM} = r.{SUBSTREAM} AND ({on.text}\n)", left, right)
     return replace(found, text=on.text)

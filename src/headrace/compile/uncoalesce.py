@@ -18,9 +18,9 @@ from headrace import plan as p
 from headrace.operators.base import Operator
 
 
-def together(plan: p.PhysicalPlan, is_whole: Callable[[str], bool]) -> p.PhysicalPlan:
+def share_slots(plan: p.PhysicalPlan, is_whole: Callable[[str], bool]) -> p.PhysicalPlan:
     """The plan of an epoch in which all of each group of an operator is in one slot, or not."""
-    if not any(operator.beside for operator in plan.operators):
+    if not any(operator.colocate_with for operator in plan.operators):
         return plan
     usual = _staged(plan, lambda _: False)
     if [operator.stage for operator in usual.operators] != [operator.stage for operator in plan.operators]:
@@ -35,7 +35,9 @@ def _staged(plan: p.PhysicalPlan, is_whole: Callable[[str], bool]) -> p.Physical
         behind = [edge.producer for edge in plan.edges if edge.target == operator.name]
         stage = max((done[name].stage for name in behind if name in done), default=0)
         last = {leaders[name] for name in behind if name in done and done[name].stage == stage}
-        follows = operator.beside if operator.beside and is_whole(operator.beside) else operator.follows
+        follows = (
+            operator.colocate_with if operator.colocate_with and is_whole(operator.colocate_with) else operator.follows
+        )
         if follows and last == {leaders[follows]}:
             done[operator.name] = replace(operator, stage=stage, follows=follows)
             leaders[operator.name] = leaders[follows]

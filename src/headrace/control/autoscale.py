@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-ROOM = 0.8  # of the supplier threshold: how busy slots may be after one is given up
-PATIENCE = 2  # reorganisations in a row that must want fewer slots
+BUSY_AFTER_SHRINKING = 0.8  # of the supplier threshold: how busy slots may be after one is given up
+SHRINK_AFTER = 2  # reorganisations in a row that must want fewer slots
 
 
 @dataclass
-class Degree:
+class Autoscaler:
     """Remembers how often fewer slots were wanted."""
 
     wanted_less: int = 0
@@ -38,9 +38,9 @@ class Degree:
         if suppliers > beta * consumers or (backlog and busy > supplier):
             self.wanted_less = 0
             return (1, said) if slots < limit else (0, f"{said}; the limit of {limit} slots is reached")
-        fits = slots > 1 and sum(occupancy) / (slots - 1) < ROOM * supplier
+        fits = slots > 1 and sum(occupancy) / (slots - 1) < BUSY_AFTER_SHRINKING * supplier
         self.wanted_less = self.wanted_less + 1 if suppliers == 0 and fits and not backlog else 0
-        if self.wanted_less >= PATIENCE:
+        if self.wanted_less >= SHRINK_AFTER:
             self.wanted_less = 0
             return -1, f"{said}; the others can take its work"
         return 0, said

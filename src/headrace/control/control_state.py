@@ -16,9 +16,9 @@ _DECISION = validators.record(
     kind=validators.one_of("shape", "move", "split", "slots", "splitters"),
     change=validators.text,
     reason=validators.text,
-    before=validators.real,
-    predicted=validators.real,
-    measured=validators.optional(validators.real),
+    before=validators.finite,
+    predicted=validators.finite,
+    measured=validators.optional(validators.finite),
 )
 
 
@@ -43,10 +43,10 @@ class Decision:
         return Decision(**_DECISION(data, key))
 
 
-_STORED = validators.record(
+_CONTROL_FORM = validators.record(
     active=validators.whole(1, MOST_SLOTS),
-    layouts=validators.each(layout_from_json),
-    history=validators.items(Decision.from_json),
+    layouts=validators.mapping_of(layout_from_json),
+    history=validators.list_of(Decision.from_json),
 )
 
 
@@ -68,5 +68,5 @@ class ControlState:
     @staticmethod
     def from_json(data: Any) -> ControlState:
         """Refuses what `to_json` never gave."""
-        found = _STORED(data, "control")
+        found = _CONTROL_FORM(data, "control")
         return ControlState(found["active"], found["layouts"], tuple(found["history"]))

@@ -13,15 +13,15 @@ import numpy.typing as npt
 
 from headrace import plan as p
 from headrace.control import gain, group_moves, join_shapes, splitter_count
-from headrace.control.autoscale import Degree
+from headrace.control.autoscale import Autoscaler
 from headrace.control.control_state import ControlState, Decision
 from headrace.control.group_load import GroupLoad
 from headrace.control.policy import Policy
-from headrace.control.space_saving import SpaceSaving
+from headrace.control.space_saving import SpaceSavingSketch
 from headrace.control.splitter_count import SplitLoad, Splitters
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
-from headrace.routing import Adapts, Diagonal, Layout, Rectangles, Split
+from headrace.routing import Adaptation, Diagonal, HotGroup, Layout, Rectangles
 from headrace.routing.hashing import scale
 from headrace.support.limits import check_slots
 
@@ -32,15 +32,15 @@ FADE = 0.8  # of the sketches, every epoch
 SEEN = (2 - SMOOTHING) / SMOOTHING  # epochs that a smoothed count rests on
 PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
 LOOPED_PER_TUPLE = 5_000.0  # the same where a compiled loop looks at them
-REMEMBERED = 100  # decisions: every manifest carries them
+MOST_DECISIONS = 100  # decisions: every manifest carries them
 
 
 @dataclass
-class OperatorLoad:
+class MeasuredLoad:
     """What one operator was sent lately: tuples per epoch, group and side, and its heavy keys."""
 
     new: list[Counts]
-    heavy: list[SpaceSaving]
+    heavy: list[SpaceSavingSketch]
     held: list[float]  # tuples in its windows, by side
     pairs_per_tuple: float = PAIRS_PER_TUPLE
     texts: dict[int, str] = field(default_factory=dict)  # keys by hash, as people write them
@@ -57,12 +57,12 @@ class Controller:
         self.asked = False  # a reorganisation out of turn
         self.layouts: dict[str, Layout] = {}
         self.history: list[Decision] = []
-        self.measured: dict[str, OperatorLoad] = {}
+        self.measured: dict[str, MeasuredLoad] = {}
         self.occupancy: list[float] = []
         self.seconds = 0.0  # that slots had in an epoch
         self.observed = 0  # epochs
         self.backlog = 0
-        self.degree = Degree()
+        self.degree = Autoscaler()
         self.splitters: Splitters | None = None  # None: as the engine does without being told
         self.splitting: SplitLoad | None = None
         self._followed = {o.follows for o in plan.operators if o.follows}
@@ -71,7 +71,7 @@ class Controller:
     # --- what stands in the manifest -----------------------------------------------------------------------------------
 
     def remembered(self) -> ControlState:
-        return ControlState(self.active, dict(self.layouts), tuple(self.history[-REMEMBERED:]))
+        return ControlState(self.active, dict(self.layouts), tuple(self.history[-MOST_DECISIONS:]))
 
     def restore(self, known: ControlState) -> None:
         """Go on as the newest manifest has it."""
@@ -90,7 +90,7 @@ class Controller:
         if not self._can_shape(operator):
             return operator.router.layout(groups, slots)
         left, right = (rows + 1.0 for rows in held or (0, 0))
-        found = join_shapes.shape(self.policy.diffusion, groups, slots, (left, right), (0.0, 0.0))
+        found = join_shapes.choose_shape(self.policy.diffusion, groups, slots, (left, right), (0.0, 0.0))
         self.layouts[operator.name] = found  # stays until something better is decided
         return found
 
@@ -113,14 +113,16 @@ class Controller:
         """
         if self.frozen or self.splitters is None or self.splitting is None:
             return self.splitters
-        return splitter_count.choose(self.splitting.reading(bytes), self.splitters, self.active, self.policy.worth)
+        return splitter_count.choose_splitters(
+            self.splitting.reading(bytes), self.splitters, self.active, self.policy.worth
+        )
 
     def can_place(self, operator: Operator) -> bool:
         """Whether its groups belong to slots that can be chosen: not those that follow another, nor the stateless."""
-        return not operator.follows and operator.router.adapts is Adapts.PLACE
+        return not operator.follows and operator.router.adapts is Adaptation.PLACE
 
     def _can_shape(self, operator: Operator) -> bool:
-        return operator.router.adapts is Adapts.SHAPE
+        return operator.router.adapts is Adaptation.SHAPE
 
     # --- measuring -----------------------------------------------------------------------------------------------------
 
@@ -152,7 +154,9 @@ class Controller:
         if known is None:
             if not groups:
                 return
-            known = OperatorLoad([np.zeros(groups), np.zeros(groups)], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
+            known = MeasuredLoad(
+                [np.zeros(groups), np.zeros(groups)], [SpaceSavingSketch(), SpaceSavingSketch()], [0.0, 0.0]
+            )
             if operator.compares_in_loops:
                 known.pairs_per_tuple = LOOPED_PER_TUPLE
             self.measured[operator.name] = known
@@ -232,7 +236,7 @@ class Controller:
 
         A larger step would gain more, and be taken back in the next decision.
         """
-        slots = min(self.active + gain.fewest_more(self.active, self.policy.worth), limit)
+        slots = min(self.active + gain.fewest_added_slots(self.active, self.policy.worth), limit)
         took = max(self.occupancy) * self.seconds
         return slots if gain.is_measurable(took, took * self.active / slots, 0.0, gain.SECONDS) else self.active
 
@@ -242,20 +246,20 @@ class Controller:
         if load is None or not self.policy.splitters:  # no files, or not to be chosen
             return []
         now = self.splitters or Splitters(load.tasks, splitter_count.USUAL)
-        chosen = splitter_count.choose(load, now, slots, self.policy.worth)
+        chosen = splitter_count.choose_splitters(load, now, slots, self.policy.worth)
         if keep:
             self.splitters = chosen
         if chosen == now:
             return []
         why = f"{load.tuples:,.0f} tuples and {load.bytes / 2**20:,.1f} MiB an epoch, split in {load.cpu:.3f} s of a processor"
-        expected = splitter_count.seconds(load, chosen.p) / load.seconds
+        expected = splitter_count.splitter_seconds(load, chosen.p) / load.seconds
         return [Decision(epoch, "all", "splitters", f"{now.words} to {chosen.words}", why, load.seconds, expected)]
 
     def _shape(
-        self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: OperatorLoad
+        self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: MeasuredLoad
     ) -> tuple[Layout, list[Decision]]:
         new, held = found.totals(), (found.held[0], found.held[1])
-        wanted = join_shapes.shape(self.policy.diffusion, groups, slots, new, held)
+        wanted = join_shapes.choose_shape(self.policy.diffusion, groups, slots, new, held)
         before, after = (join_shapes.read_by_busiest(each, new, held) for each in (layout, wanted))
         same = (wanted.rows, wanted.transposed) == (layout.rows, layout.transposed)
         must = sum(layout.rows) != sum(wanted.rows)
@@ -274,15 +278,17 @@ class Controller:
         if self.policy.diffusion in ("ssp", "grid"):
             return True
         before, after = (join_shapes.read_by_busiest(each, new, held) for each in (layout, wanted))
-        noise = gain.NOISE * join_shapes.spread(layout, wanted, (new[0] / SEEN + held[0], new[1] / SEEN + held[1]))
+        noise = gain.NOISE * join_shapes.savings_deviation(
+            layout, wanted, (new[0] / SEEN + held[0], new[1] / SEEN + held[1])
+        )
         return gain.is_measurable(before, after, self.policy.worth, noise)
 
     def _place(
-        self, epoch: int, operator: Operator, slots: int, layout: Diagonal, found: OperatorLoad
+        self, epoch: int, operator: Operator, slots: int, layout: Diagonal, found: MeasuredLoad
     ) -> tuple[Layout, list[Decision]]:
         pins = self.policy.pinned.get(operator.name, {})
         fitted = _fitted(layout, slots)
-        load = group_load(found)
+        load = group_work(found)
         wanted = self._hot(operator, fitted, found, load, pins)
         moves = self._moves(operator, fitted, wanted, found, load, epoch, pins)
         after = Diagonal(_moved(fitted.owner, moves), slots, wanted)
@@ -295,21 +301,21 @@ class Controller:
         return after, self._said(epoch, operator, fitted, after, moves, found, load)
 
     def _hot(
-        self, operator: Operator, layout: Diagonal, found: OperatorLoad, load: Counts, pins: Mapping[int, int]
-    ) -> tuple[Split, ...]:
+        self, operator: Operator, layout: Diagonal, found: MeasuredLoad, load: Counts, pins: Mapping[int, int]
+    ) -> tuple[HotGroup, ...]:
         """The groups that should be on grids of their own."""
-        if not (self.policy.hot and operator.can_split and operator.name not in self._followed):
+        if not (self.policy.hot and operator.can_split_group and operator.name not in self._followed):
             return layout.splits
         sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
-        splits = group_moves.splits_for(layout.splits, sides, load.tolist(), layout.owner, layout.slots)
+        splits = group_moves.hot_groups_for(layout.splits, sides, load.tolist(), layout.owner, layout.slots)
         return tuple(split for split in splits if split.group not in pins)
 
     def _moves(
         self,
         operator: Operator,
         layout: Diagonal,
-        splits: Sequence[Split],
-        found: OperatorLoad,
+        splits: Sequence[HotGroup],
+        found: MeasuredLoad,
         load: Counts,
         epoch: int,
         pins: Mapping[int, int],
@@ -318,7 +324,7 @@ class Controller:
         if policy.elastic == "paper":
             busy = self.occupancy if len(self.occupancy) == slots else [0.0] * slots
             seed = f"{operator.name} {epoch}"
-            return group_moves.moves_of_paper(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
+            return group_moves.random_moves(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
         state = (found.new[0] + found.new[1]).tolist()
         return group_moves.moves_by_gain(
             layout.owner, splits, load.tolist(), state, slots, len(layout.owner), policy.worth / 2, pins
@@ -327,7 +333,7 @@ class Controller:
     def _pays(self, before: Diagonal, after: Diagonal, load: Counts) -> bool:
         """Whether the busiest slot has measurably less to do, or slots would have nothing at all."""
         busiest = [max(group_moves.slot_loads(x.owner, x.splits, load.tolist(), x.slots)) for x in (before, after)]
-        noise = float(load.sum()) / after.slots * gain.of_busiest(SEEN * float(load.sum()), after.slots)
+        noise = float(load.sum()) / after.slots * gain.busiest_noise(SEEN * float(load.sum()), after.slots)
         idle = len(set(before.owner)) < min(before.slots, len(before.owner))
         return idle or gain.is_measurable(busiest[0], busiest[1], self.policy.worth, noise)
 
@@ -338,7 +344,7 @@ class Controller:
         before: Diagonal,
         after: Diagonal,
         moves: Sequence[group_moves.Move],
-        found: OperatorLoad,
+        found: MeasuredLoad,
         load: Counts,
     ) -> list[Decision]:
         loads = [
@@ -363,7 +369,7 @@ class Controller:
             decisions.append(Decision(epoch, operator.name, "split", change, f"{hot}{why}", had, gain))
         return decisions
 
-    def _hottest(self, group: int, groups: int, found: OperatorLoad) -> str:
+    def _hottest(self, group: int, groups: int, found: MeasuredLoad) -> str:
         """The heaviest key of a group, to say why it is hot."""
         for sketch in found.heavy:
             for key, count in sketch.heavy(0.02):
@@ -388,7 +394,7 @@ class Controller:
         if found is None:
             return None
         if isinstance(layout, Diagonal):
-            loads = group_moves.slot_loads(layout.owner, layout.splits, group_load(found).tolist(), layout.slots)
+            loads = group_moves.slot_loads(layout.owner, layout.splits, group_work(found).tolist(), layout.slots)
             return group_moves.imbalance(loads)
         if isinstance(layout, Rectangles):
             return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
@@ -412,7 +418,7 @@ class Controller:
         return Decision(epoch, "all", "slots", f"{self.active} to {slots}", why, busy, self.active / slots)
 
 
-def group_load(found: OperatorLoad) -> Counts:
+def group_work(found: MeasuredLoad) -> Counts:
     """Work per group: tuples, and the pairs that hot keys make."""
     load = found.new[0] + found.new[1]
     groups, totals = len(load), found.totals()

@@ -24,7 +24,7 @@ def is_measurable(before: float, after: float, worth: float, noise: float) -> bo
     return before - after > max(worth * before, noise)
 
 
-def of_busiest(seen: float, slots: int) -> float:
+def busiest_noise(seen: float, slots: int) -> float:
     """Return the share by which chance alone makes the busiest of equal slots busier than the mean, after `seen` tuples.
 
     It grows with the number of slots: the largest of several counts is further from their mean than one of them.
@@ -32,6 +32,6 @@ def of_busiest(seen: float, slots: int) -> float:
     return NOISE * math.sqrt((1 + math.log(slots)) * slots / max(seen, 1.0))
 
 
-def fewest_more(slots: int, worth: float) -> int:
+def fewest_added_slots(slots: int, worth: float) -> int:
     """Return how many slots must be added so that each has a share `worth` less to do."""
     return max(1, math.ceil(slots * worth / (1 - worth) - 1e-9)) if worth < 1 else 1

@@ -12,10 +12,10 @@ import random
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from headrace.routing import Split
+from headrace.routing import HotGroup
 
 ENTER, LEAVE = 1.0, 0.6  # a group is split above the first and joined again below the second, in fair shares of a slot
-LEAST = 0.01  # of the mean load: moves that gain less are not worth it
+LEAST_GAIN = 0.01  # of the mean load: moves that gain less are not worth it
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Move:
     gain: float  # by how much the larger of the two loads falls
 
 
-def slot_loads(owner: Sequence[int], splits: Sequence[Split], load: Sequence[float], slots: int) -> list[float]:
+def slot_loads(owner: Sequence[int], splits: Sequence[HotGroup], load: Sequence[float], slots: int) -> list[float]:
     """Work of every slot; a split group's is spread evenly over its slots."""
     found = [0.0] * slots
     split = {s.group: s for s in splits}
@@ -45,7 +45,7 @@ def imbalance(loads: Sequence[float]) -> float:
 
 def moves_by_gain(
     owner: Sequence[int],
-    splits: Sequence[Split],
+    splits: Sequence[HotGroup],
     load: Sequence[float],
     state: Sequence[float],
     slots: int,
@@ -60,7 +60,7 @@ def moves_by_gain(
     found: list[Move] = []
     while len(found) < most and max(loads) > (1 + enough) * mean:
         best = _best(owner, load, state, loads, stuck)
-        if best is None or best.gain < LEAST * mean:
+        if best is None or best.gain < LEAST_GAIN * mean:
             break
         found.append(best)
         owner[best.group] = best.target
@@ -85,7 +85,7 @@ def _best(
     return max(good, key=lambda m: (m.gain / (state[m.group] + 1.0), -m.group))
 
 
-def moves_of_paper(
+def random_moves(
     owner: Sequence[int],
     occupancy: Sequence[float],
     supplier: float,
@@ -105,13 +105,13 @@ def moves_of_paper(
     return found
 
 
-def splits_for(
-    splits: Sequence[Split],
+def hot_groups_for(
+    splits: Sequence[HotGroup],
     sides: Sequence[tuple[float, float]],
     load: Sequence[float],
     owner: Sequence[int],
     slots: int,
-) -> tuple[Split, ...]:
+) -> tuple[HotGroup, ...]:
     """Groups on grids of their own: those with more load than a slot's fair share, until they have much less.
 
     sides: left and right tuples that a group's slot reads.
@@ -125,21 +125,21 @@ def splits_for(
 
 
 def _split(
-    known: Split | None,
+    known: HotGroup | None,
     group: int,
     sides: tuple[float, float],
     load: Sequence[float],
     owner: Sequence[int],
     slots: int,
     fair: float,
-) -> Split:
+) -> HotGroup:
     count = min(slots, max(2, math.ceil(load[group] / fair * 1.5)))  # parts small enough to be packed evenly
     if known and max(known.slots) < slots and abs(len(known.slots) - count) <= 1:
         return known  # about as it should be
     rows, columns = best_grid(count, *sides)
     others = slot_loads(owner, (), [0.0 if g == group else w for g, w in enumerate(load)], slots)
     idlest = sorted(range(slots), key=lambda s: (others[s], s))[: rows * columns]
-    return Split(group, rows, columns, tuple(sorted(idlest)))
+    return HotGroup(group, rows, columns, tuple(sorted(idlest)))
 
 
 def best_grid(count: int, left: float, right: float) -> tuple[int, int]:

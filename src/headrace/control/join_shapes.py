@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import math
 
-from headrace.routing.by_rectangle import Rectangles, best_rectangles, reads
+from headrace.routing.by_rectangle import Rectangles, best_rectangles, busiest_reads
 
 
-def shape(policy: str, groups: int, slots: int, new: tuple[float, float], held: tuple[float, float]) -> Rectangles:
+def choose_shape(
+    policy: str, groups: int, slots: int, new: tuple[float, float], held: tuple[float, float]
+) -> Rectangles:
     """The shape that a policy wants for these tuples per epoch, and these in the windows."""
     slots = min(slots, groups)
     if policy == "ssp" or (policy == "adaptive-ssp" and new[0] >= new[1]):
@@ -30,7 +32,7 @@ def shape(policy: str, groups: int, slots: int, new: tuple[float, float], held: 
     return best_rectangles(groups, slots, new[0] + held[0] + 1, new[1] + held[1] + 1)
 
 
-def spread(before: Rectangles, after: Rectangles, variances: tuple[float, float]) -> float:
+def savings_deviation(before: Rectangles, after: Rectangles, variances: tuple[float, float]) -> float:
     """The standard deviation of the tuples that another shape saves, for counts of both streams with these variances."""
     saved = [
         read_by_busiest(before, one, (0.0, 0.0)) - read_by_busiest(after, one, (0.0, 0.0))
@@ -42,4 +44,4 @@ def spread(before: Rectangles, after: Rectangles, variances: tuple[float, float]
 def read_by_busiest(layout: Rectangles, new: tuple[float, float], held: tuple[float, float]) -> float:
     """Tuples that the busiest slot reads in an epoch."""
     left, right = new[0] + held[0], new[1] + held[1]
-    return reads(layout.rows, right, left) if layout.transposed else reads(layout.rows, left, right)
+    return busiest_reads(layout.rows, right, left) if layout.transposed else busiest_reads(layout.rows, left, right)

@@ -23,7 +23,7 @@ BROADCAST = 0.01  # the heuristic's share of tuples for all
 
 
 @dataclass(frozen=True)
-class Costs:
+class ModelCosts:
     """Processor time per tuple. A splitter reads a tuple as part of its window, a query processor by itself."""
 
     cr_W: float = 0.0  # read: a tuple's share of reading a physical window
@@ -40,7 +40,7 @@ class Costs:
 
 
 @dataclass(frozen=True)
-class Split:
+class SplitShares:
     """Where tuples go: r + b + o = 1."""
 
     q: int  # substreams
@@ -68,7 +68,7 @@ class Split:
 # --- costs per tuple -------------------------------------------------------------------------------------------------
 
 
-def C(costs: Costs, split: Split, *, u: int = 1, cq: float = 0.0, sigma: float = 1.0) -> float:
+def C(costs: ModelCosts, split: SplitShares, *, u: int = 1, cq: float = 0.0, sigma: float = 1.0) -> float:
     """Equation 1: an incoming tuple in any stream process with u inputs, a query of cost cq and selectivity sigma.
 
     cr + (cp + cm) u + cq + sigma (cs (o + r + q b) + ce (r + q b))
@@ -77,17 +77,17 @@ def C(costs: Costs, split: Split, *, u: int = 1, cq: float = 0.0, sigma: float =
     return costs.cr + (costs.cp + costs.cm) * u + cq + sigma * out
 
 
-def C_PR(costs: Costs) -> float:
+def C_PR(costs: ModelCosts) -> float:
     """Equation 2: a tuple in the window router, as its share of a window: cr_W + cs_W + ce_W."""
     return (costs.cr_W if costs.cr_PR is None else costs.cr_PR) + costs.cs_W + costs.ce_W
 
 
-def C_PS(costs: Costs, split: Split) -> float:
+def C_PS(costs: ModelCosts, split: SplitShares) -> float:
     """Equation 3: a tuple in a window splitter: cr_W + cs (o + r + q b) + ce (r + q b)."""
     return costs.cr_W + costs.cs * (split.o + split.sent) + costs.ce * split.sent
 
 
-def C_PQ(costs: Costs, p: int, O: float = 0.0) -> float:
+def C_PQ(costs: ModelCosts, p: int, O: float = 0.0) -> float:
     """Equation 4: a tuple that a query processor is given, from p splitters, the query's own cost O included.
 
     cr + p (cp + cm) + O
@@ -107,7 +107,7 @@ def C_PS_hat(cs_ce: float, q: int, b: float = BROADCAST) -> float:
 
 
 @dataclass(frozen=True)
-class Rates:
+class ProcessRates:
     """The most of the input stream that each kind of process can take, all processes of a kind together."""
 
     PR: float
@@ -126,13 +126,13 @@ class Rates:
         return 0.0 if 0.0 in each else 1 / sum(1 / rate for rate in each) if min(each) < math.inf else math.inf
 
 
-def rates(costs: Costs, split: Split, p: int, *, O: float = 0.0, network: float = math.inf) -> Rates:
+def rates(costs: ModelCosts, split: SplitShares, p: int, *, O: float = 0.0, network: float = math.inf) -> ProcessRates:
     """What p splitters allow; network: tuples per time that one process can receive, or send."""
     n = split.q if split.processors is None else split.processors
-    links = Rates(
+    links = ProcessRates(
         network, network * p / max(split.sent, 1.0), network * n / split.delivered if split.delivered else math.inf
     )
-    return Rates(
+    return ProcessRates(
         PR=min(_over(1.0, C_PR(costs)), links.PR),
         PS=min(_over(p, C_PS(costs, split)), links.PS),
         PQ=min(_over(n, C_PQ(costs, p, O) * split.delivered), links.PQ),
@@ -182,7 +182,7 @@ def eta(p: int, q: int, T_PR: float, T_PS: float, T_PQ: float) -> float:
     return splitting / everything if everything else 1.0
 
 
-def efficiency(costs: Costs, split: Split, p: int) -> float:
+def efficiency(costs: ModelCosts, split: SplitShares, p: int) -> float:
     """Equation 7 from costs per tuple: a splitter sees one in p tuples of the input, a query processor its share."""
     share = split.delivered / split.q
     return eta(p, split.q, C_PR(costs), C_PS(costs, split) / p, C_PQ(costs, p) * share)

@@ -55,7 +55,7 @@ def _demand(holds: bool, name: str, found: object, expected: str) -> None:
         raise QueryError(f"the policy's {name} must be {expected}; found {found!r:.200}")
 
 
-def policy(given: Policy | Mapping[str, Any] | str | os.PathLike[str] | None) -> Policy:
+def parse_policy(given: Policy | Mapping[str, Any] | str | os.PathLike[str] | None) -> Policy:
     """A policy from whatever a user gives: nothing, a record, its fields, or a file."""
     if given is None:
         return Policy()

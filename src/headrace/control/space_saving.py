@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-class SpaceSaving:
+class SpaceSavingSketch:
     def __init__(self, capacity: int = 64) -> None:
         self.capacity = capacity
         self.total = 0.0

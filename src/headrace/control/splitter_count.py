@@ -21,7 +21,10 @@ from headrace.control import gain
 MORE = 0.010  # x, in seconds, assumed: Spark starts a task, every slot opens one block more
 EACH = 4  # windows of an epoch that a splitter gets
 USUAL = 16 << 20  # bytes of a window: to read and split them takes a hundred times as long as to open a file
-SMALLEST, LARGEST = 1 << 20, 64 << 20  # bytes of a window: opening it costs little; several have room in memory
+SMALLEST_WINDOW, LARGEST_WINDOW = (
+    1 << 20,
+    64 << 20,
+)  # bytes of a window: opening it costs little; several have room in memory
 APART = 4  # times that W must be off before it is changed
 
 
@@ -38,7 +41,7 @@ class Splitters:
 
 
 @dataclass(frozen=True)
-class Given:
+class FixedSplitters:
     """p and W that a start gives for the whole run; None: the usual one."""
 
     p: int | None = None
@@ -82,22 +85,24 @@ class SplitLoad:
         return SplitLoad(**{**mixed, "tasks": self.tasks})
 
 
-def seconds(load: SplitLoad, p: int) -> float:
+def splitter_seconds(load: SplitLoad, p: int) -> float:
     """What p splitters would take, side by side."""
     return load.cpu / p + MORE * p
 
 
-def choose(load: SplitLoad, now: Splitters, most: int, worth: float) -> Splitters:
+def choose_splitters(load: SplitLoad, now: Splitters, most: int, worth: float) -> Splitters:
     """Return p and W for a load, with at most `most` splitters: those of now, unless others save time that can be measured."""
-    best = min(range(1, most + 1), key=lambda p: seconds(load, p))
-    if now.p <= most and not gain.is_measurable(seconds(load, now.p), seconds(load, best), worth, gain.SECONDS):
+    best = min(range(1, most + 1), key=lambda p: splitter_seconds(load, p))
+    if now.p <= most and not gain.is_measurable(
+        splitter_seconds(load, now.p), splitter_seconds(load, best), worth, gain.SECONDS
+    ):
         best = now.p
-        if not gain.is_measurable(load.seconds, seconds(load, best), worth, gain.SECONDS):
+        if not gain.is_measurable(load.seconds, splitter_seconds(load, best), worth, gain.SECONDS):
             return now  # and windows are dealt evenly enough
-    W = window(load.bytes / (EACH * best))
+    W = window_size(load.bytes / (EACH * best))
     return Splitters(best, now.W if W < APART * now.W and now.W < APART * W else W)
 
 
-def window(bytes: float) -> int:
+def window_size(bytes: float) -> int:
     """The power of two below it, within bounds."""
-    return min(max(1 << max(int(bytes), 1).bit_length() - 1, SMALLEST), LARGEST)
+    return min(max(1 << max(int(bytes), 1).bit_length() - 1, SMALLEST_WINDOW), LARGEST_WINDOW)

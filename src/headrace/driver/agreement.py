@@ -20,7 +20,7 @@ Execute = Callable[[Epoch], Sequence[Message]]
 ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
 
 
-def agreed(epoch: Epoch, execute: Execute) -> list[Report]:
+def execute_until_agreed(epoch: Epoch, execute: Execute) -> list[Report]:
     """The reports of all tasks; the epoch runs again when slots heard different attempts of a producer."""
     for _ in range(ATTEMPTS):
         reports = [message.read(Report) for message in _executed(epoch, execute)]

@@ -10,11 +10,11 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from headrace import plan as p
-from headrace.state.caches import COLD, DAMAGED, FULL, LOCKED, MARKED, OFF, STAMP, Held, Trust
+from headrace.state.caches import COLD, DAMAGED, LOCKED, MARKED, NO_SPACE, OFF, STAMP, CacheFolder, CacheStamps
 from headrace.task.reports import Report, TableUse
-from headrace.telemetry.table_sizes import substreams_of
+from headrace.telemetry.table_sizes import substream_counts
 
-MOST = 4096  # substreams of an operator; of more, none are kept in place
+MOST_SUBSTREAMS = 4096  # substreams of an operator; of more, none are kept in place
 
 WORDS = {
     COLD: "there was nothing in place",
@@ -22,34 +22,36 @@ WORDS = {
     MARKED: "what was in place was being changed by an attempt that did not finish",
     DAMAGED: "what was in place was damaged",
     LOCKED: "what was in place was in use by another attempt",
-    FULL: "there was no room in place",
+    NO_SPACE: "there was no room in place",
 }
 _log = logging.getLogger(__name__)
 
 
-class InPlace:
+class CacheIndex:
     def __init__(self, plan: p.PhysicalPlan, run: str, limit: int, *, beside: bool) -> None:
-        many = substreams_of(plan)
+        many = substream_counts(plan)
         self._limit = limit
-        self._operators = frozenset(o.name for o in plan.operators if o.tables and many.get(o.name, 0) <= MOST)
+        self._operators = frozenset(
+            o.name for o in plan.operators if o.tables and many.get(o.name, 0) <= MOST_SUBSTREAMS
+        )
         self._stamps: dict[tuple[str, str], dict[int, str]] = {}
         self._said: set[tuple[str, str]] = set()
         self._run, self._beside = run, beside
-        self._folder: Held | None = None
+        self._folder: CacheFolder | None = None
 
     @property
     def on(self) -> bool:
         return self._limit > 0 and bool(self._operators)
 
-    def trust(self) -> Trust | None:
+    def trust(self) -> CacheStamps | None:
         """What the tasks of the next epoch are told."""
         if not self.on:
             return None
         if self._beside and (self._folder is None or not self._folder.is_there):
             self.remove()
-            self._folder = Held(self._run, self._limit)
+            self._folder = CacheFolder(self._run, self._limit)
         stamps = {table: dict(stamps) for table, stamps in self._stamps.items()}
-        return Trust(self._limit, self._operators, stamps, held=self._beside)
+        return CacheStamps(self._limit, self._operators, stamps, held=self._beside)
 
     def accept(self, reports: Sequence[Report]) -> dict[str, TableUse]:
         """An epoch was committed: note it, and tell how it came by its tables, by operator."""
@@ -72,7 +74,7 @@ class InPlace:
         for name, why in sorted(now - self._said):
             use = used[name]
             say = _log.info if why == COLD else _log.warning
-            words = f": {use.words}" if why == FULL and use.words else ""
+            words = f": {use.words}" if why == NO_SPACE and use.words else ""
             text = f"{use.built[why]:,} tables of {name} were built from blocks, {WORDS[why]}{words}"
             say("%s (%s rows in %.2f seconds)", text, f"{use.rows:,}", use.seconds)
         self._said = now

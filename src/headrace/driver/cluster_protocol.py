@@ -11,14 +11,14 @@ from typing import Any, NamedTuple, Protocol
 
 from headrace.control.splitter_count import Splitters
 from headrace.query.nodes import Source
-from headrace.sources.protocol import Cut
+from headrace.sources.protocol import TakenInput
 from headrace.task.messages import Message
 from headrace.task.stages import Epoch
 
 OnBatch = Callable[[Any, int], None]  # (batch, its number)
 
 
-class Look(NamedTuple):
+class FeedStatus(NamedTuple):
     """What a feed is doing."""
 
     may_have: bool  # tuples for us: there are some, or it does not know yet
@@ -40,7 +40,7 @@ class Feed(Protocol):
     def failure(self) -> str | None:
         """What ended it, if it was not asked to."""
 
-    def look(self) -> Look: ...
+    def look(self) -> FeedStatus: ...
 
     def stop(self) -> None: ...
 
@@ -55,7 +55,7 @@ class Cluster(Protocol):
     def static(self, sources: Mapping[str, Source]) -> Any:
         """The rows of sources that are read whole."""
 
-    def taken(self, taken: Sequence[Cut], splitters: Splitters) -> Any:
+    def taken(self, taken: Sequence[TakenInput], splitters: Splitters) -> Any:
         """The rows of what was taken of sources that headrace drives, dealt to splitters."""
 
     def batch(self, batch: Any) -> Any:

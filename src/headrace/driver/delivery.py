@@ -19,12 +19,12 @@ import pyarrow as pa
 
 from headrace import plan as p
 from headrace.errors import CorruptState, QueryError, SinkError, StateMismatch
-from headrace.sinks import AnySink, Delivery, Part, PartSink, Publication, takes_parts, tell
+from headrace.sinks import AnySink, Delivery, Part, PartSink, Publication, notify, takes_parts
 from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
 from headrace.support.user_code import comes_from_signal
-from headrace.task.block_writer import plain
+from headrace.task.block_writer import check_receipt
 
 Name = tuple[str, int, str]  # query, epoch, result
 OTHER_SINK = "all that is put aside comes to one sink, in columns of several kinds: such as headrace.sinks.parquet(...)"
@@ -68,10 +68,10 @@ class Deliverer:
                     resume(self.store.state_id, name, last.number)
 
     def hurry(self) -> None:
-        tell(self.sinks.values(), "hurry")
+        notify(self.sinks.values(), "hurry")
 
     def close(self) -> None:
-        tell(self.sinks.values(), "close")
+        notify(self.sinks.values(), "close")
 
     def deliver(self, manifest: Manifest, waiting: Mapping[str, str | None] | None = None) -> dict[str, float]:
         """Seconds that each sink took.
@@ -113,7 +113,7 @@ class Deliverer:
             (table,) = self._tables(reader, result, [each])
             with self._careful(name):
                 again = Path(each.name).stem.partition("-")[2]  # the same name every time: it is the same part
-                receipts.append(plain(sink.write(Part(*name, again, table))))
+                receipts.append(check_receipt(sink.write(Part(*name, again, table))))
         with self._careful(name):
             sink.publish(Publication(*name, tuple(receipts)))
 

@@ -28,21 +28,21 @@ from headrace import plan as p
 from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins
-from headrace.control.splitter_count import Given
+from headrace.control.splitter_count import FixedSplitters
 from headrace.driver import identity, stored_checks
-from headrace.driver.agreement import Execute, agreed
-from headrace.driver.cache_index import InPlace
+from headrace.driver.agreement import Execute, execute_until_agreed
+from headrace.driver.cache_index import CacheIndex
 from headrace.driver.delivery import Deliverer
-from headrace.driver.layouts import Adapting, Chosen, groups_for
-from headrace.driver.merging import merges_of, renewals_of
-from headrace.driver.outcome import outcome
+from headrace.driver.layouts import Chosen, RunLayouts, group_count
+from headrace.driver.merging import bases_to_renew, merges_for_slots
+from headrace.driver.outcome import compute_outcome
 from headrace.driver.position import Position
-from headrace.driver.table_versions import Versions
+from headrace.driver.table_versions import TableVersions
 from headrace.errors import StateMismatch
 from headrace.query import nodes
 from headrace.sinks import AnySink
 from headrace.sources import raw_names
-from headrace.sources.protocol import Amount, Driven, Item, Ledger
+from headrace.sources.protocol import DrivenOrigin, Item, Ledger, MessageAmount
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest, SourceState, TakenState
 from headrace.state.store import StateStore
@@ -50,15 +50,22 @@ from headrace.support.limits import check_slots
 from headrace.support.terminal_text import printable
 from headrace.support.version import __version__
 from headrace.task import watermarks
-from headrace.task.places import put_aside
+from headrace.task.places import rejected_results
 from headrace.task.reports import Report, TableUse
 from headrace.task.stages import Epoch
-from headrace.task.work import total
+from headrace.task.work import sum_counts
 from headrace.telemetry import incomplete
-from headrace.telemetry.epoch_record import DriverFigures, EpochRecord, figures, from_manifests, phases_of, slots_of
+from headrace.telemetry.epoch_record import (
+    DriverFigures,
+    EpochRecord,
+    phase_seconds,
+    record_from_manifests,
+    record_of,
+    slot_figures,
+)
 from headrace.telemetry.listeners import Listeners
-from headrace.telemetry.progress import Progress, Stopwatch, busy_now
-from headrace.telemetry.table_sizes import substreams_of
+from headrace.telemetry.progress import Progress, Stopwatch, busy_shares
+from headrace.telemetry.table_sizes import substream_counts
 
 _log = logging.getLogger(__name__)
 
@@ -80,7 +87,9 @@ class Settings:
     auto: bool = False  # the controller chooses how many slots are active
     cache: int = 0  # bytes that tables may take in place on each machine; 0: none stay there
     beside: bool = False  # tasks run on this machine, so what they leave can be removed here
-    splitters: Given = field(default_factory=Given)  # if one of its numbers is given, the controller changes neither
+    splitters: FixedSplitters = field(
+        default_factory=FixedSplitters
+    )  # if one of its numbers is given, the controller changes neither
 
 
 @dataclass
@@ -90,10 +99,10 @@ class Driver:
     store: StateStore
     sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
     settings: Settings
-    driven: Mapping[str, Driven] = field(default_factory=dict)  # sources that headrace drives itself
+    driven: Mapping[str, DrivenOrigin] = field(default_factory=dict)  # sources that headrace drives itself
     progress: Progress = field(default_factory=Progress)
     places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
-    tables: Mapping[str, nodes.Table] = field(default_factory=dict)  # that streams are joined with
+    tables: Mapping[str, nodes.TableDefinition] = field(default_factory=dict)  # that streams are joined with
     waiting: Mapping[str, str | None] = field(
         default_factory=dict
     )  # result: what the newest outbox calls it, if it does
@@ -101,29 +110,29 @@ class Driver:
     def __post_init__(self) -> None:
         if self.settings.best_effort:
             watermarks.check_best_effort(self.plan)
-        self.query = identity.fingerprint(self.query, self.plan)
+        self.query = identity.query_fingerprint(self.query, self.plan)
         last = self.store.last
         if last is not None:
-            stored_checks.check(last)
-            identity.check_laid(last, self.plan)
-            identity.say_changed_code(last, self.plan)
-            stored_checks.check_for(self.plan, last, self.driven)
-            identity.check_places(last, self.places, self.driven, self.settings.static)
-            self.plan = incomplete.since(self.plan, incomplete.begun_in(last.query))
-            for result, time_ in incomplete.results_in(last).items():
-                _log.warning("%s", printable(incomplete.in_words(result, time_)))
-        self.versions = Versions({} if self.closed else self.tables, self.store.storage, last)
+            stored_checks.check_manifest(last)
+            identity.check_state_arrangement(last, self.plan)
+            identity.log_changed_code(last, self.plan)
+            stored_checks.check_manifest_for(self.plan, last, self.driven)
+            identity.check_source_places(last, self.places, self.driven, self.settings.static)
+            self.plan = incomplete.withhold_incomplete(self.plan, incomplete.incomplete_operators(last.query))
+            for result, time_ in incomplete.incomplete_results(last).items():
+                _log.warning("%s", printable(incomplete.warning_text(result, time_)))
+        self.versions = TableVersions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous)
         self.control = self._controller(last)
-        self.adapting = Adapting(self.plan, self.control, self.settings.layouts, self.settings.splitters)
+        self.adapting = RunLayouts(self.plan, self.control, self.settings.layouts, self.settings.splitters)
         self._deliverer = Deliverer(self.plan, self.store, self.sinks)
         if self._deliverer.in_tasks:
             self.store.keep_name()
         self._deliverer.begin(self._aside())
         self._deliverer.resume(self.waiting)
-        self.kept = InPlace(self.plan, self.store.run, self.settings.cache, beside=self.settings.beside)
+        self.kept = CacheIndex(self.plan, self.store.run, self.settings.cache, beside=self.settings.beside)
         self._watch, self.listeners = Stopwatch(), Listeners()
-        self._substreams = substreams_of(self.plan)
+        self._substreams = substream_counts(self.plan)
         self._began_with = last.number if last else None
         known = last.ledgers if last else {}
         reader = BlockReader(
@@ -136,7 +145,7 @@ class Driver:
 
     def _aside(self) -> Mapping[str, tuple[str, pa.Schema]]:
         """What may come to the sink `late`, if there is one."""
-        return put_aside(self.plan, failed=self.settings.keep_failed) if self.settings.keep_late else {}
+        return rejected_results(self.plan, failed=self.settings.keep_failed) if self.settings.keep_late else {}
 
     def _controller(self, last: Manifest | None) -> Controller:
         given = self.settings
@@ -144,7 +153,7 @@ class Driver:
         policy = replace(given.policy, splitters=False) if given.splitters.is_fixed else given.policy
         control = Controller(self.plan, policy, given.slots, limit, auto=given.auto)
         placed = {o.name: control.can_place(o) for o in self.plan.operators}
-        groups = last.groups if last else groups_for(self.plan, given.slots, given.limit or 0, given.groups)
+        groups = last.groups if last else group_count(self.plan, given.slots, given.limit or 0, given.groups)
         check_pins(given.policy, placed, groups, limit)
         if last is not None and last.control:
             control.restore(ControlState.from_json(last.control))
@@ -189,7 +198,7 @@ class Driver:
         return self._told_by(last)
 
     def _told_by(self, last: Manifest) -> EpochRecord:
-        return from_manifests(self.store.previous, last, self._substreams)
+        return record_from_manifests(self.store.previous, last, self._substreams)
 
     @property
     def running(self) -> float | None:
@@ -199,7 +208,7 @@ class Driver:
     @property
     def busy(self) -> list[float]:
         """Share of its time that each slot works, lately, the epoch under way included."""
-        return busy_now(self.control.occupancy, self.control.active, self._watch.had, self.running)
+        return busy_shares(self.control.occupancy, self.control.active, self._watch.had, self.running)
 
     def deliver_again(self) -> None:
         """On start: the newest outbox may not have reached its sinks."""
@@ -240,7 +249,7 @@ class Driver:
     ) -> None:
         begun, watch = time.time(), [_now()]
         epoch = self._epoch(final=final, idle=idle, quiet=quiet)
-        reports = agreed(epoch, execute)
+        reports = execute_until_agreed(epoch, execute)
         watch.append(_now())
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
         read = {name: _messages(name, reports) for name in taken}
@@ -279,15 +288,15 @@ class Driver:
     ) -> EpochRecord:
         clock, processor = zip(*watch, strict=True)
         executed, commit, delivery = (after - before for before, after in pairwise(clock))
-        found = figures(last, manifest, total(report.work for report in reports), self._substreams)
+        found = record_of(last, manifest, sum_counts(report.work for report in reports), self._substreams)
         sent, kept = _block_bytes(self.plan, reports)
         return replace(
             found,
             seconds=clock[-1] - clock[0],
             cpu_seconds=sum(report.cpu for report in reports),
-            phases=phases_of(reports, epoch.slots, executed, commit, delivery),
+            phases=phase_seconds(reports, epoch.slots, executed, commit, delivery),
             driver=DriverFigures(*(round(after - before, 6) for before, after in pairwise(processor))),
-            slots=slots_of(reports, epoch.slots),
+            slots=slot_figures(reports, epoch.slots),
             sent_bytes=sent,
             kept_bytes=kept,
             table_use=used,
@@ -300,11 +309,11 @@ class Driver:
         if last is not None and not self.store.all_heard:
             self.listeners.tell(replace(self._told_by(last), repeated=True))
 
-    def _clocks(self, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> dict[str, watermarks.Clock]:
+    def _clocks(self, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> dict[str, watermarks.SourceClock]:
         """Where sources stood after the last epoch; who was silent for too long since is proposed as idle."""
         found, last = {}, self.store.last
         for name in (source.name for source in self.plan.sources):
-            clock = watermarks.Clock.of(last.sources[name] if last else None)
+            clock = watermarks.SourceClock.of(last.sources[name] if last else None)
             if name in self.ledgers:
                 clock = clock.with_partitions(self.ledgers[name].partitions)
             if clock.partitions:
@@ -315,7 +324,7 @@ class Driver:
     def _epoch(self, *, final: bool, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> Epoch:
         """Everything that the tasks of the next epoch must know."""
         last, slots, given = self.store.last, self.control.active, self.settings
-        groups = last.groups if last else groups_for(self.plan, slots, given.limit or 0, given.groups)
+        groups = last.groups if last else group_count(self.plan, slots, given.limit or 0, given.groups)
         number = last.number + 1 if last else 0
         clocks = self._clocks(idle, quiet)
         state = dict(last.operators) if last else {}
@@ -331,8 +340,8 @@ class Driver:
             state=state,
             tables=self.versions.of_epoch(number),
             largest=last.splits if last else {},
-            merges=merges_of(self.plan, state, slots, last.number) if last else (),
-            renewals=renewals_of(self.plan, state, last.number, groups) if last else {},
+            merges=merges_for_slots(self.plan, state, slots, last.number) if last else (),
+            renewals=bases_to_renew(self.plan, state, last.number, groups) if last else {},
             ended=tuple(clocks) if final else given.static,
             bounded=given.bounded,
             best_effort=given.best_effort,
@@ -356,7 +365,7 @@ class Driver:
         """The next one, with what is decided for the epoch after it; read: bytes of files and messages, by source."""
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
         places = {name: place for name, place in self.places.items() if name not in was_read}
-        found = outcome(self.store.last, epoch, reports, places)
+        found = compute_outcome(self.store.last, epoch, reports, places)
         decisions = self.adapting.decide(epoch, reports, found.held, self._watch.lap(), read)
         return self.store.draft(
             versions=versions(self.plan),
@@ -379,17 +388,17 @@ class Driver:
 
     def _query_after(self, sources: Mapping[str, SourceState]) -> dict[str, Any]:
         """What a manifest says of the query when its sources stand there: what is incomplete may be so no longer."""
-        begun = incomplete.begun_in(self.store.last.query) if self.store.last else {}
-        left = incomplete.still(
-            self.plan, begun, {name: watermarks.Clock.of(source) for name, source in sources.items()}
+        begun = incomplete.incomplete_operators(self.store.last.query) if self.store.last else {}
+        left = incomplete.still_incomplete(
+            self.plan, begun, {name: watermarks.SourceClock.of(source) for name, source in sources.items()}
         )
         return {**self.query, "begun": left} if left else self.query
 
 
-def _messages(source: str, reports: Sequence[Report]) -> Amount:
+def _messages(source: str, reports: Sequence[Report]) -> MessageAmount:
     """Who read them knows how much it was."""
     told = [report.sources[source] for report in reports if source in report.sources]
-    return Amount(sum(each.bytes for each in told), sum(each.messages for each in told))
+    return MessageAmount(sum(each.bytes for each in told), sum(each.messages for each in told))
 
 
 def _now() -> tuple[float, float]:
@@ -400,7 +409,7 @@ def _now() -> tuple[float, float]:
 def versions(plan: p.PhysicalPlan) -> dict[str, str]:
     """Of what made an epoch, the user's own code included."""
     return {
-        **identity.code_of(plan),
+        **identity.operator_code(plan),
         "headrace": __version__,
         "python": platform.python_version(),
         "pyarrow": pa.__version__,

@@ -22,9 +22,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import plan as p
-from headrace.columnar.types import SUBSTREAM, TS, describe
-from headrace.operators.base import Operator, State
-from headrace.plan.columns_read import Names, before, column_of, names_of, narrow, side_of
+from headrace.columnar.types import SUBSTREAM, TS, describe_schema
+from headrace.operators.base import Operator, StateKind
+from headrace.plan.columns_read import Names, column_of, columns_before, names_of, narrow_step, side_columns
 from headrace.query import nodes
 from headrace.routing import router_from_json
 from headrace.support import validators
@@ -37,7 +37,7 @@ OF_TABLE = " of table "  # in what a column is
 _LOADED = re.compile(r"(?:__main__|headrace_query_[^.]*)\.")  # what a file was run as
 
 
-def section(plan: p.PhysicalPlan, graph: Sequence[Json], holding: p.PhysicalPlan | None = None) -> Json:
+def query_section(plan: p.PhysicalPlan, graph: Sequence[Json], holding: p.PhysicalPlan | None = None) -> Json:
     """What a manifest says of a query: as a user wrote it, and what operators and results mean; JSON as it is read again.
 
     plan: under the strategy `subquery`, whatever the run has: no meaning depends on a strategy.
@@ -45,7 +45,7 @@ def section(plan: p.PhysicalPlan, graph: Sequence[Json], holding: p.PhysicalPlan
     """
     found = {
         "operators": list(graph),
-        "means": {o.name: _operator(plan, o, holding or plan) for o in plan.operators if o.state is not State.NONE},
+        "means": {o.name: _operator(plan, o, holding or plan) for o in plan.operators if o.state is not StateKind.NONE},
         "results": {name: _result(plan, name) for name in plan.results},
     }
     again: Json = json.loads(json.dumps(found))
@@ -62,12 +62,12 @@ def _operator(plan: p.PhysicalPlan, operator: Operator, holding: p.PhysicalPlan)
         edges = [
             _edge(plan, edge, needed) | _computed(plan, edge, needed) for edge in plan.entering(operator.name, side)
         ]
-        held = passed(holding, operator.name, side, needed)
+        held = passed_columns(holding, operator.name, side, needed)
         inputs.append([{**edge, "passes": found} if found else edge for edge, found in zip(edges, held, strict=True)])
     return {"does": does, "inputs": inputs}
 
 
-def passed(plan: p.PhysicalPlan, name: str, side: int, needed: Names) -> list[list[list[str]]]:
+def passed_columns(plan: p.PhysicalPlan, name: str, side: int, needed: Names) -> list[list[list[str]]]:
     """By edge, the columns that lie in an operator's state and are only passed on by it, each with what it is."""
     operator = plan.by_name[name]
     columns = operator.schemas[side].names if operator.holds_tuples else []
@@ -107,33 +107,33 @@ def _functions(plan: p.PhysicalPlan, producer: str) -> Sequence[Sequence[str]]:
 def _result(plan: p.PhysicalPlan, name: str) -> Json:
     edges = plan.entering(name, 0)
     needed = names_of(edges[0].schema.names)
-    return {"inputs": [_edge(plan, edge, needed) for edge in edges], "columns": describe(edges[0].schema)}
+    return {"inputs": [_edge(plan, edge, needed) for edge in edges], "columns": describe_schema(edges[0].schema)}
 
 
 def _edge(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
     steps = [step for step in edge.steps if not p.is_pushed(step)]  # what is pushed is part of a join, which says it
-    read = narrow(_put_out(plan, edge), before(steps, needed))
-    found = {"from": edge.producer, "steps": _steps(steps, needed), "reads": describe(read)}
+    read = narrow_step(_put_out(plan, edge), columns_before(steps, needed))
+    found = {"from": edge.producer, "steps": _steps(steps, needed), "reads": describe_schema(read)}
     return {**found, "output": edge.output} if edge.output else found
 
 
 def _computed(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
     """What those columns are that are read and that a producer computes: its own meaning does not say how it calls them."""
-    names = before([step for step in edge.steps if not p.is_pushed(step)], needed)
+    names = columns_before([step for step in edge.steps if not p.is_pushed(step)], needed)
     functions = _functions(plan, edge.producer)
     return {"computed": [[name, sql] for name, sql in functions if name.lower() in names]} if functions else {}
 
 
 def _put_out(plan: p.PhysicalPlan, edge: p.Edge) -> pa.Schema:
     operator = plan.by_name.get(edge.producer)
-    return operator.put_out(edge.output) if operator else plan.source(edge.producer).schema
+    return operator.output_schema(edge.output) if operator else plan.source(edge.producer).schema
 
 
 def _steps(steps: Sequence[p.Step], needed: Names) -> list[Json]:
     found: list[Json] = []
     for step in reversed(steps):
         found.append(_step(step, needed))
-        needed = before([step], needed)
+        needed = columns_before([step], needed)
     return found[::-1]
 
 
@@ -145,8 +145,8 @@ def _step(step: p.Step, needed: Names) -> Json:
         return {"filter": step.sql, "words": step.text}
     if isinstance(step, p.TableStep):
         joined = [list(column) for column in step.columns if column[0].lower() in needed]
-        read = names_of(of for _, side, of in joined if side == "r") | side_of(step.on.sql, "r")
-        types = describe(pa.schema([field for field in step.rows if field.name.lower() in read]))
+        read = names_of(of for _, side, of in joined if side == "r") | side_columns(step.on.sql, "r")
+        types = describe_schema(pa.schema([field for field in step.rows if field.name.lower() in read]))
         found = {"table": step.table, "on": step.on.sql, "keep": step.keep, "columns": joined, "words": step.text}
         return {**found, "types": types}
     columns = [[n, sql] for n, sql in step.columns if n.lower() in needed or column_of(sql) is None]
@@ -156,38 +156,38 @@ def _step(step: p.Step, needed: Names) -> Json:
 # --- what is stored ----------------------------------------------------------------------------------------------------
 
 _TIME = validators.optional(validators.whole(0, 1 << 62))
-_COLUMNS = validators.items(validators.row(validators.text, validators.text))
-_JOINED = validators.having(
+_COLUMNS = validators.list_of(validators.exact_list(validators.text, validators.text))
+_JOINED = validators.record_with(
     table=validators.text,
-    columns=validators.items(validators.row(validators.text, validators.text, validators.text)),
+    columns=validators.list_of(validators.exact_list(validators.text, validators.text, validators.text)),
     types=_COLUMNS,
 )
 
 
 def _step_of(value: Any, key: str) -> Json:
-    step: Json = validators.having(words=validators.text)(value, key)
+    step: Json = validators.record_with(words=validators.text)(value, key)
     return _JOINED(step, key) if "table" in step else step
 
 
-_EDGES = validators.items(
-    validators.having(**{"from": validators.text, "steps": validators.items(_step_of), "reads": _COLUMNS})
+_EDGES = validators.list_of(
+    validators.record_with(**{"from": validators.text, "steps": validators.list_of(_step_of), "reads": _COLUMNS})
 )
-_SOURCE = validators.having(
+_SOURCE = validators.record_with(
     name=validators.text, schema=_COLUMNS, lateness=validators.whole(0, 1 << 62), idle=_TIME, ahead=_TIME
 )
-_LAID = validators.each(validators.items(validators.items(validators.text)))
-_SECTION = validators.having(
-    operators=validators.items(validators.having(operator=validators.text)),
-    means=validators.each(validators.record(does=validators.table, inputs=validators.items(_EDGES))),
-    results=validators.each(validators.record(inputs=_EDGES, columns=_COLUMNS)),
-    changes=validators.items(validators.record(epoch=validators.count, said=validators.items(validators.text))),
+_LAID = validators.mapping_of(validators.list_of(validators.list_of(validators.text)))
+_SECTION = validators.record_with(
+    operators=validators.list_of(validators.record_with(operator=validators.text)),
+    means=validators.mapping_of(validators.record(does=validators.table, inputs=validators.list_of(_EDGES))),
+    results=validators.mapping_of(validators.record(inputs=_EDGES, columns=_COLUMNS)),
+    changes=validators.list_of(validators.record(epoch=validators.count, said=validators.list_of(validators.text))),
     grouped=_LAID,
     held=_LAID,
-    routers=validators.each(router_from_json),
+    routers=validators.mapping_of(router_from_json),
 )
 
 
-def check(query: Any) -> None:
+def check_query_section(query: Any) -> None:
     """Refuse a section that no run wrote."""
     found = _SECTION(query, "query")
     operators = found["operators"]
@@ -195,12 +195,12 @@ def check(query: Any) -> None:
         if node["operator"] == "source":
             _SOURCE(node, f"query.operators[{place}]")
         if node["operator"] == "result":
-            validators.having(order=validators.text)(node, f"query.operators[{place}]")
+            validators.record_with(order=validators.text)(node, f"query.operators[{place}]")
         _tables(node, f"query.operators[{place}]")
     if all(node["operator"] != "result" for node in operators):
         raise validators.refuse("query.operators", "with a result", [node["operator"] for node in operators])
-    validators.each(validators.optional(validators.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
-    validators.each(validators.text)(query.get("places", {}), "query.places")
+    validators.mapping_of(validators.optional(validators.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
+    validators.mapping_of(validators.text)(query.get("places", {}), "query.places")
     known = {*found["means"], *(node["name"] for node in operators if node["operator"] == "source")}
     sides = [side for each in found["means"].values() for side in each["inputs"]]
     sides += [each["inputs"] for each in found["results"].values()]
@@ -214,19 +214,19 @@ def check(query: Any) -> None:
 def _tables(node: Json, key: str) -> None:
     """Joins with tables, wherever they are."""
     if node["operator"] == "table":
-        validators.having(table=validators.optional(validators.text), schema=_COLUMNS)(node, key)
+        validators.record_with(table=validators.optional(validators.text), schema=_COLUMNS)(node, key)
     for place, inside in enumerate(
-        validators.items(validators.having(operator=validators.text))(node.get("body", []), f"{key}.body")
+        validators.list_of(validators.record_with(operator=validators.text))(node.get("body", []), f"{key}.body")
     ):
         _tables(inside, f"{key}.body[{place}]")
 
 
-class Meanings:
+class QueryMeanings:
     """What a section says, to be held against another. code: by operator, the user's own code that it runs."""
 
     def __init__(self, section: Mapping[str, Any], code: Mapping[str, str] | None = None) -> None:
         self.operators: dict[str, Json] = {
-            name: {**each, "does": unloaded(each["does"])} for name, each in section["means"].items()
+            name: {**each, "does": without_loaders(each["does"])} for name, each in section["means"].items()
         }
         self.results: dict[str, Json] = section["results"]
         self.sources = {node["name"]: node for node in section["operators"] if node["operator"] == "source"}
@@ -253,7 +253,7 @@ class Meanings:
             else:
                 operator, code = self.operators[name], self._code.get(name) if coded else None
                 inputs = [self._resolved(side, coded=coded) for side in operator["inputs"]]
-                found[name] = _digest([kind_of(name), operator["does"], inputs, code])
+                found[name] = _digest([operator_kind(name), operator["does"], inputs, code])
         return found[name]
 
     def _resolved(self, edges: Sequence[Json], *, coded: bool) -> list[str]:
@@ -303,7 +303,7 @@ def source_meaning(node: Mapping[str, Any]) -> Json:
     return {key: value for key, value in node.items() if key not in NOT_MEANT}
 
 
-def kind_of(name: str) -> str:
+def operator_kind(name: str) -> str:
     """join-2 is a join."""
     return name.rpartition("-")[0]
 
@@ -317,7 +317,7 @@ def without_loader(text: str) -> str:
     return text[found.end() :] if found else text
 
 
-def unloaded(does: Json) -> Json:
+def without_loaders(does: Json) -> Json:
     """What an operator does, or a rule of a split, by such names."""
     named = {key: without_loader(does[key]) for key in ("processor",) if isinstance(does.get(key), str)}
     rules = {key: does[key] for key in ("route", "broadcast") if isinstance(does.get(key), list) and does[key]}
@@ -325,7 +325,7 @@ def unloaded(does: Json) -> Json:
 
 
 def _unloaded_step(step: Json) -> Json:
-    return {**step, "split": unloaded(step["split"])} if isinstance(step.get("split"), dict) else step
+    return {**step, "split": without_loaders(step["split"])} if isinstance(step.get("split"), dict) else step
 
 
 def _digest(value: Any) -> str:

@@ -13,8 +13,8 @@ from typing import Any
 from headrace import plan as p
 from headrace.driver.fingerprint import without_loader
 from headrace.errors import QueryChanged
-from headrace.operators.base import State
-from headrace.sources.protocol import Driven
+from headrace.operators.base import StateKind
+from headrace.sources.protocol import DrivenOrigin
 from headrace.state.manifest import Manifest
 from headrace.support.terminal_text import printable
 
@@ -28,19 +28,19 @@ STATIC_CHANGED = (
 CODE_CHANGED = "%s goes on with the state that other code or settings made: it was %s, it is %s"
 
 
-def fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[str, Any]:
+def query_fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[str, Any]:
     """What a user wrote, what that means, and how the compiler lays the state of it."""
-    return {**query, **laid(plan)}
+    return {**query, **state_arrangement(plan)}
 
 
-def laid(plan: p.PhysicalPlan) -> dict[str, Any]:
+def state_arrangement(plan: p.PhysicalPlan) -> dict[str, Any]:
     """How the state of a plan lies on the disk."""
     return {"grouped": _grouped(plan), "held": _held(plan), "routers": _chosen(plan)}
 
 
-def check_laid(last: Manifest, plan: p.PhysicalPlan) -> None:
+def check_state_arrangement(last: Manifest, plan: p.PhysicalPlan) -> None:
     """Refuse a plan under which the state of an operator would lie in another way than it does."""
-    for part, now in laid(plan).items():
+    for part, now in state_arrangement(plan).items():
         was = last.query[part]
         changed = [name for name in {**was, **now} if was.get(name) != now.get(name)]
         if differences := "; ".join(f"{part} of {n} was {was.get(n)}, is {now.get(n)}" for n in changed):
@@ -50,28 +50,28 @@ def check_laid(last: Manifest, plan: p.PhysicalPlan) -> None:
             )
 
 
-def code_of(plan: p.PhysicalPlan) -> dict[str, str]:
+def operator_code(plan: p.PhysicalPlan) -> dict[str, str]:
     """The user's own code that operators run: what it is called, its version and settings."""
     return {o.name: o.code for o in plan.operators if o.code}
 
 
-def own_code(plan: p.PhysicalPlan) -> list[str]:
+def user_code_names(plan: p.PhysicalPlan) -> list[str]:
     """What the user wrote in Python: processors, and functions that split."""
     steps = (step for edge in plan.edges for step in edge.steps if isinstance(step, p.SplitStep))
     functions = [function.name for step in steps for function in step.functions]
-    return list(dict.fromkeys([*code_of(plan).values(), *functions]))
+    return list(dict.fromkeys([*operator_code(plan).values(), *functions]))
 
 
-def say_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
+def log_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
     """Code may change its version and its settings and continue with the state that it finds."""
-    for operator, code in code_of(plan).items():
+    for operator, code in operator_code(plan).items():
         known = last.versions.get(operator, code)
         if without_loader(known) != without_loader(code):
             _log.warning(CODE_CHANGED, operator, *map(printable, (known, code)))
 
 
-def check_places(
-    last: Manifest, places: Mapping[str, str], driven: Mapping[str, Driven], static: Collection[str]
+def check_source_places(
+    last: Manifest, places: Mapping[str, str], driven: Mapping[str, DrivenOrigin], static: Collection[str]
 ) -> None:
     """What was taken and what is held came from there: another input would be taken for its continuation."""
     for name, place in places.items():
@@ -88,7 +88,7 @@ def check_places(
 
 def _grouped(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
     """By which columns the state of every operator is grouped: part of what state on disk means."""
-    stateful = [o for o in plan.operators if o.state is not State.NONE]
+    stateful = [o for o in plan.operators if o.state is not StateKind.NONE]
     return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
 
 

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import plan as p
-from headrace.compile.uncoalesce import together
+from headrace.compile.uncoalesce import share_slots
 from headrace.control.control_state import Decision
 from headrace.control.controller import Controller
 from headrace.control.group_load import GroupLoad
-from headrace.control.splitter_count import Given, SplitLoad, Splitters
+from headrace.control.splitter_count import FixedSplitters, SplitLoad, Splitters
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.routing import Layout, layout_from_json
@@ -27,7 +27,7 @@ FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
 LATER_PER_SLOT = 4  # groups for each slot that a run may grow to
 
 
-def groups_for(plan: p.PhysicalPlan, slots: int, limit: int, wanted: int | None) -> int:
+def group_count(plan: p.PhysicalPlan, slots: int, limit: int, wanted: int | None) -> int:
     """How many groups new state gets, for good."""
     needed = [operator.router.groups for operator in plan.operators]
     for_slots = max(GROUPS_PER_SLOT * slots, LATER_PER_SLOT * limit)
@@ -35,11 +35,11 @@ def groups_for(plan: p.PhysicalPlan, slots: int, limit: int, wanted: int | None)
 
 
 @dataclass
-class Adapting:
+class RunLayouts:
     plan: p.PhysicalPlan
     control: Controller
     chosen: Chosen | None  # the layouts of a plan that was given, or a test's own choice; then nothing is decided
-    given: Given = field(default_factory=Given)
+    given: FixedSplitters = field(default_factory=FixedSplitters)
 
     # --- what may be asked for while a run goes on -------------------------------------------------------------------
 
@@ -81,7 +81,7 @@ class Adapting:
         if last is None:
             return []
         used = {name: layout_from_json(found) for name, found in last.layouts.items()}
-        plan = together(self.plan, lambda name: used[name].whole)
+        plan = share_slots(self.plan, lambda name: used[name].whole)
         leading = {name: used[name] for name in plan.leaders.values() if name in used}
         return [decision.to_json() for decision in self.control.proposals(last.number, last.groups, leading)]
 
@@ -90,7 +90,7 @@ class Adapting:
     def laid_out(self, groups: int, state: Mapping[str, OperatorState]) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
         """The plan of the next epoch, and a layout for each of its operators that follows no other."""
         chosen = {o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators if not o.follows}
-        plan = together(self.plan, lambda name: chosen[name].whole)
+        plan = share_slots(self.plan, lambda name: chosen[name].whole)
         leading = dict.fromkeys(plan.leaders.values())
         usual = (
             self.plan.leaders

@@ -6,25 +6,27 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from headrace import plan as p
-from headrace.operators.base import Appended, Operator, State
+from headrace.operators.base import AppendedState, Operator, StateKind
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
-from headrace.state.sorted_runs import large_run, mergeable_runs, pieces_of
+from headrace.state.sorted_runs import large_run, merge_pieces, mergeable_runs
 from headrace.task.stages import Merge
-from headrace.task.state_table_groups import Lying
+from headrace.task.state_table_groups import StateTableGroups
 
 
-def merges_of(
+def merges_for_slots(
     plan: p.PhysicalPlan, state: Mapping[str, OperatorState], slots: int, last: int
 ) -> tuple[tuple[Merge, ...], ...]:
     """What is merged in the epoch after `last`, dealt out to the slots."""
     planned = _shared(
-        plan, [m for o in plan.operators if o.state is State.APPENDED for m in plan_merges(o, state.get(o.name))]
+        plan, [m for o in plan.operators if o.state is StateKind.APPENDED for m in plan_merges(o, state.get(o.name))]
     )
     for name, known in state.items():
         planned += [
-            Merge(name, (), run, table) for table, each in known.tables.items() for run in bases.runs(each, last)
+            Merge(name, (), run, table)
+            for table, each in known.tables.items()
+            for run in bases.runs_to_merge(each, last)
         ]
     return tuple(tuple(planned[slot::slots]) for slot in range(slots))
 
@@ -41,13 +43,13 @@ def _shared(plan: p.PhysicalPlan, merges: Sequence[Merge]) -> list[Merge]:
     return list(found.values())
 
 
-def renewals_of(
+def bases_to_renew(
     plan: p.PhysicalPlan, state: Mapping[str, OperatorState], last: int, groups: int
 ) -> dict[str, dict[str, tuple[int, ...]]]:
     """The groups of every operator's tables whose bases the epoch after `last` renews."""
     planned = {
         name: {
-            table: bases.due(each, last, Lying.of(plan.by_name[name], each, groups).parts)
+            table: bases.groups_to_renew(each, last, StateTableGroups.of(plan.by_name[name], each, groups).parts)
             for table, each in known.tables.items()
         }
         for name, known in state.items()
@@ -69,7 +71,7 @@ def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:
             merges.append(Merge(operator.name, tuple(sides), run))
         else:
             merges += [Merge(operator.name, (side,), run) for side in sides]
-    if isinstance(operator, Appended) and operator.trims_by_merging:
+    if isinstance(operator, AppendedState) and operator.trims_by_merging:
         taken = {block.name for run in found for block in run}
         merges += [trim for side, blocks in enumerate(state.inputs) for trim in _trims(operator, side, blocks, taken)]
     return merges
@@ -78,5 +80,5 @@ def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:
 def _trims(operator: Operator, side: int, blocks: Sequence[Block], taken: Set[str]) -> list[Merge]:
     """Merges of what no run takes."""
     run = large_run([block for block in blocks if block.name not in taken])
-    many = pieces_of(run)
+    many = merge_pieces(run)
     return [Merge(operator.name, (side,), run, piece=(which, many)) for which in range(many)]

@@ -11,19 +11,27 @@ from dataclasses import dataclass, replace
 
 from headrace import plan as p
 from headrace.errors import EngineError
-from headrace.operators.base import Appended, Operator
+from headrace.operators.base import AppendedState, Operator
 from headrace.state import bases
 from headrace.state.blocks import Block
-from headrace.state.manifest import Manifest, OperatorState, Output, PartState, SourceState, TableState, Totals
+from headrace.state.manifest import (
+    Manifest,
+    OperatorState,
+    OutboxEntry,
+    PartitionState,
+    SourceState,
+    TableState,
+    Totals,
+)
 from headrace.task import watermarks
 from headrace.task.reports import Report, SourceCounts
 from headrace.task.stages import Epoch
-from headrace.task.state_table_groups import known
-from headrace.task.trimming import trimmed
-from headrace.task.work import Work, WorkSoFar, total
+from headrace.task.state_table_groups import table_state
+from headrace.task.trimming import blocks_rewritten
+from headrace.task.work import WorkCounts, WorkTotals, sum_counts
 
-REMEMBERED = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
-Clocks = Mapping[str, watermarks.Clock]
+SMOOTHED_EPOCHS = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
+Clocks = Mapping[str, watermarks.SourceClock]
 
 
 @dataclass(frozen=True)
@@ -31,21 +39,23 @@ class Outcome:
     sources: dict[str, SourceState]
     splits: watermarks.Largest
     operators: dict[str, OperatorState]
-    outbox: tuple[Output, ...]
+    outbox: tuple[OutboxEntry, ...]
     totals: Totals
-    work: WorkSoFar
+    work: WorkTotals
     held: dict[str, list[float]]  # about how many tuples of each operator's state are still needed, by input
 
 
-def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], places: Mapping[str, str]) -> Outcome:
+def compute_outcome(
+    last: Manifest | None, epoch: Epoch, reports: Sequence[Report], places: Mapping[str, str]
+) -> Outcome:
     """What follows from an epoch whose tasks agreed; `places` are what sources read in it."""
     plan = epoch.plan
     seen: watermarks.Seen = {}
     splits: watermarks.Largest = dict(epoch.largest)
     for report in reports:
-        watermarks.latest(seen, report.seen)
-        watermarks.further(splits, report.largest)
-    clocks = watermarks.advance(plan, epoch.clocks, seen, ended=epoch.ended)
+        watermarks.merge_times(seen, report.seen)
+        watermarks.merge_split_times(splits, report.largest)
+    clocks = watermarks.advance_clocks(plan, epoch.clocks, seen, ended=epoch.ended)
     before = last.sources if last else {}
     sources = {
         s.name: _source(
@@ -70,7 +80,7 @@ def outcome(last: Manifest | None, epoch: Epoch, reports: Sequence[Report], plac
 def _source(
     before: SourceState,
     name: str,
-    clock: watermarks.Clock,
+    clock: watermarks.SourceClock,
     reports: Sequence[Report],
     place: str | None,
     spoke: Mapping[str, int],
@@ -89,7 +99,7 @@ def _source(
         rejected=sum(c.rejected for c in every),
         failed=before.failed + sum(rows for r in reports for (of, _), rows in r.failed.items() if of == name),
         place=place or before.place,
-        partitions={n: PartState(*part, spoken.get(n)) for n, part in clock.partitions.items()},
+        partitions={n: PartitionState(*part, spoken.get(n)) for n, part in clock.partitions.items()},
     )
 
 
@@ -97,7 +107,7 @@ def _totals(
     plan: p.PhysicalPlan,
     before: Totals,
     sources: Mapping[str, SourceState],
-    outbox: Sequence[Output],
+    outbox: Sequence[OutboxEntry],
     reports: Sequence[Report],
 ) -> Totals:
     new = Counter(dict.fromkeys(plan.results, 0))
@@ -116,26 +126,26 @@ def _totals(
     )
 
 
-def _outbox(reports: Sequence[Report]) -> tuple[Output, ...]:
+def _outbox(reports: Sequence[Report]) -> tuple[OutboxEntry, ...]:
     """Parts of results in an order that does not depend on which task finished first."""
     parts = [part for report in sorted(reports, key=lambda r: r.task) for part in report.outbox]
-    return tuple(Output(part.result, number, part.held) for number, part in enumerate(parts))
+    return tuple(OutboxEntry(part.result, number, part.held) for number, part in enumerate(parts))
 
 
 def _work(
     last: Manifest | None, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]]
-) -> WorkSoFar:
+) -> WorkTotals:
     """What all tasks did since this plan began to run; under another plan counting begins anew, but for what was split:
     a split is the query's, whatever the plan."""
     plan = tuple((edge.name, edge.producer, edge.target) for edge in epoch.plan.edges)
-    known = WorkSoFar.of(last)
+    known = WorkTotals.of(last)
     if known is None or known.plan != plan:
-        known = WorkSoFar(plan, epoch.number, Work(split=known.counts.split if known else {}), {})
-    share = max(1 / (epoch.number - known.since + 1), 1 / REMEMBERED)
+        known = WorkTotals(plan, epoch.number, WorkCounts(split=known.counts.split if known else {}), {})
+    share = max(1 / (epoch.number - known.since + 1), 1 / SMOOTHED_EPOCHS)
     smooth = {
         name: round(known.held.get(name, 0.0) * (1 - share) + sum(sides) * share, 1) for name, sides in held.items()
     }
-    return WorkSoFar(plan, known.since, total([known.counts, *(r.work for r in reports)]), smooth)
+    return WorkTotals(plan, known.since, sum_counts([known.counts, *(r.work for r in reports)]), smooth)
 
 
 # --- state -----------------------------------------------------------------------------------------------------------
@@ -149,13 +159,13 @@ def _operators(
     extra = {name: data for report in reports for name, data in report.noted.items()}
     began = watermarks.operator_watermarks(plan, epoch.clocks)
     producers = watermarks.operator_watermarks(plan, clocks)
-    arrived = watermarks.operator_watermarks(plan, watermarks.arrivals(clocks))
+    arrived = watermarks.operator_watermarks(plan, watermarks.arrival_clocks(clocks))
     found, held = {}, {}
     for operator in plan.operators:
         state = epoch.state.get(operator.name)
         before = state or OperatorState(tuple(() for _ in operator.schemas), {})
         notes = [report.noted[operator.name] for report in reports if operator.name in report.noted]
-        own = operator.remembered(state.extra if state else None, notes)
+        own = operator.merge_notes(state.extra if state else None, notes)
         times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
         moved = list(zip(*(watermarks.input_watermarks(plan, operator, of) for of in (began, producers)), strict=True))
         bounds = operator.keep_from(watermarks.input_watermarks(plan, operator, times), extra.get(operator.owner, {}))
@@ -180,13 +190,13 @@ def _live(
 ) -> tuple[Block, ...]:
     """The blocks of one input after an epoch: old ones, less merged, trimmed and expired ones, and the new, less those
     that were trimmed at once."""
-    if not isinstance(operator, Appended):
+    if not isinstance(operator, AppendedState):
         return tuple(b.block for r in reports for b in r.replaced if (b.operator, b.input) == (operator.name, side))
     merges = [m for r in reports for m in r.merged if m.operator == operator.name and side in m.inputs]
     gone = Counter(name for merge in merges for name in merge.gone)
     new = [b.block for r in reports for b in r.added if (b.operator, b.input) == (operator.name, side)]
     left = _less(before, gone)
-    over = {block.name for block in trimmed(epoch, operator, left + new, *moved)}
+    over = {block.name for block in blocks_rewritten(epoch, operator, left + new, *moved)}
     blocks = left + [merge.block for merge in merges] + new
     return tuple(b for b in blocks if b.name not in over and b.high is not None and b.high >= bound)
 
@@ -196,7 +206,7 @@ def tables_after(
 ) -> dict[str, TableState]:
     """The keyed tables of an operator after an epoch."""
     return {
-        name: _table(known(before, name, operator, epoch.groups), operator.name, name, epoch.number, reports)
+        name: _table(table_state(before, name, operator, epoch.groups), operator.name, name, epoch.number, reports)
         for name in operator.tables
     }
 
@@ -216,9 +226,9 @@ def _table(before: TableState, operator: str, name: str, number: int, reports: S
     merges = [m for r in reports for m in r.merged if (m.operator, m.table) == (operator, name)]
     gone = Counter(name for merge in merges for name in merge.gone)
     blocks = [*_less(before.blocks, gone), *(m.block for m in merges), *(c.block for c in changes if c.block)]
-    ages = bases.aged(before.ages, [change.told for change in changes], number)
-    left = bases.needed(blocks, renewed, rows, ages)
-    return replace(before, blocks=left, renewed=tuple(renewed), rows=tuple(rows), ages=bases.within(ages, left))
+    ages = bases.add_epoch(before.ages, [change.told for change in changes], number)
+    left = bases.needed_blocks(blocks, renewed, rows, ages)
+    return replace(before, blocks=left, renewed=tuple(renewed), rows=tuple(rows), ages=bases.limit_ages(ages, left))
 
 
 def _needed(block: Block, bound: int) -> float:

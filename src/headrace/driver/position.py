@@ -34,7 +34,7 @@ class Batch:
         return dict(self.__dict__)
 
 
-_STORED = validators.record(
+_POSITION_FORM = validators.record(
     kind=validators.text,
     own=validators.count,
     batch=validators.optional(
@@ -59,7 +59,7 @@ class Position:
     @staticmethod
     def from_json(data: Any) -> Position:
         """As a manifest has it; refuses what `to_json` never gave."""
-        found = _STORED(data, "position")
+        found = _POSITION_FORM(data, "position")
         return Position(found["kind"], Batch(**found["batch"]) if found["batch"] else None, found["own"])
 
 
@@ -91,7 +91,7 @@ def _query_id(checkpoint: Path) -> str | None:
     return found
 
 
-def admit(last: Manifest | None, batch: Batch) -> str:
+def admit_batch(last: Manifest | None, batch: Batch) -> str:
     """ "process" or "replay"; an error when the two logs do not fit together."""
     if last is None:
         if batch.number != 0:
@@ -143,7 +143,7 @@ def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
             f"Spark's folder is behind: it ends at batch {offsets}, the state at {batch}; restore the newer one"
         )
     if batch >= 0:
-        admit(last, spark_batch(checkpoint, batch))
+        admit_batch(last, spark_batch(checkpoint, batch))
 
 
 def _number(batch: Batch | None) -> int:

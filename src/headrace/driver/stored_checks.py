@@ -13,53 +13,53 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from headrace import plan as p
-from headrace.columnar.types import describe
+from headrace.columnar.types import describe_schema
 from headrace.control.control_state import ControlState, Decision
 from headrace.driver import fingerprint
 from headrace.driver.position import Position
 from headrace.errors import CorruptState
 from headrace.operators.aggregates import WITHHELD
 from headrace.operators.apply import EMITTED
-from headrace.operators.base import Operator, State
-from headrace.routing import Adapts, Diagonal, Rectangles, layout_from_json
-from headrace.sources.protocol import Driven
-from headrace.state.manifest import Manifest, OperatorState, TableState, corrupt, manifest_name
+from headrace.operators.base import Operator, StateKind
+from headrace.routing import Adaptation, Diagonal, Rectangles, layout_from_json
+from headrace.sources.protocol import DrivenOrigin
+from headrace.state.manifest import Manifest, OperatorState, TableState, manifest_name, raise_corrupt
 from headrace.support import validators
 from headrace.support.event_time import FOREVER, NEVER
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.terminal_text import printable
-from headrace.task.state_table_groups import Lying
-from headrace.task.work import WorkSoFar
+from headrace.task.state_table_groups import StateTableGroups
+from headrace.task.work import WorkTotals
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
 _EXTRA: dict[str, validators.Form] = {  # what operators keep beside their state
-    "given": validators.row(validators.whole(0, 1 << 61), validators.whole(0, 1 << 61)),
+    "given": validators.exact_list(validators.whole(0, 1 << 61), validators.whole(0, 1 << 61)),
     EMITTED: validators.whole(NEVER, FOREVER),
     WITHHELD: validators.count,
 }
 
 
-def check(last: Manifest) -> None:
+def check_manifest(last: Manifest) -> None:
     """Refuse nonsense in any section."""
     try:
         Position.from_json(last.position)
         _sources(last)
-        fingerprint.check(last.query)
+        fingerprint.check_query_section(last.query)
         validators.whole(1, MOST_GROUPS)(last.groups, "groups")
         _layouts(last)
         for name, operator in last.operators.items():
             for table, state in operator.tables.items():
                 _table(state, last, f"operators.{name:.100}.tables.{table:.100}")
-        validators.items(Decision.from_json)(last.decisions, "decisions")
-        if (known := WorkSoFar.of(last)) is not None:
+        validators.list_of(Decision.from_json)(last.decisions, "decisions")
+        if (known := WorkTotals.of(last)) is not None:
             validators.whole(0, last.number)(known.since, "work.since")
         if last.control:
             ControlState.from_json(last.control)
     except CorruptState as error:
-        corrupt(manifest_name(last.number), str(error))
+        raise_corrupt(manifest_name(last.number), str(error))
 
 
-def check_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, Driven] | None = None) -> None:
+def check_manifest_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, DrivenOrigin] | None = None) -> None:
     """Refuse a manifest that lacks what a plan has; `check` and a look at the query come first."""
     try:
         if set(last.sources) != {source.name for source in plan.sources}:
@@ -70,7 +70,7 @@ def check_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, Driven]
             state = last.operators.get(operator.name)
             if state is not None:
                 _operator(operator, state, last.groups)
-            elif operator.state is not State.NONE:
+            elif operator.state is not StateKind.NONE:
                 raise validators.refuse("operators", f"an object with {operator.name}", list(last.operators))
         if last.control:
             _decided(plan, ControlState.from_json(last.control))
@@ -80,7 +80,7 @@ def check_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, Driven]
                     "ledgers", f"an object with what was taken of {printable(name)}", list(last.ledgers)
                 )
     except CorruptState as error:
-        corrupt(manifest_name(last.number), str(error))
+        raise_corrupt(manifest_name(last.number), str(error))
 
 
 def _sources(last: Manifest) -> None:
@@ -123,12 +123,12 @@ def _table(state: TableState, last: Manifest, key: str) -> None:
 
 def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
     """A layout of another kind than the operator's would leave out pairs, or state."""
-    kinds = {Adapts.PLACE: Diagonal, Adapts.SHAPE: Rectangles}
+    kinds = {Adaptation.PLACE: Diagonal, Adaptation.SHAPE: Rectangles}
     for operator in plan.operators:
         layout, kind = control.layouts.get(operator.name), kinds.get(operator.router.adapts)
         if layout is not None and (kind is None or not isinstance(layout, kind)):
             raise validators.refuse(f"control.layouts.{operator.name}", f"one for {operator.router}", layout.kind)
-        if isinstance(layout, Diagonal) and layout.splits and not operator.can_split:
+        if isinstance(layout, Diagonal) and layout.splits and not operator.can_split_group:
             raise validators.refuse(f"control.layouts.{operator.name}.splits", "none", len(layout.splits))
 
 
@@ -146,8 +146,10 @@ def _operator(operator: Operator, state: OperatorState, groups: int) -> None:
         if table.key != declared.key:
             raise validators.refuse(f"{key}.key", f"{list(declared.key)}", list(table.key))
         if table.columns != declared.columns:
-            raise validators.refuse(f"{key}.columns", f"{describe(declared.columns)}", describe(table.columns))
-        lying = Lying.of(operator, table, groups)
+            raise validators.refuse(
+                f"{key}.columns", f"{describe_schema(declared.columns)}", describe_schema(table.columns)
+            )
+        lying = StateTableGroups.of(operator, table, groups)
         if lying.units * lying.parts != len(table.rows) or not lying.parts:
             wanted = f"a list of {groups}, one for each group, or of as many for each of {lying.units}"
             raise validators.refuse(f"{key}.rows", wanted, len(table.rows))

@@ -20,7 +20,7 @@ from headrace.columnar import arrow
 from headrace.errors import QueryError, SourceError
 from headrace.kernels.stateless.steps import row_order
 from headrace.query import nodes
-from headrace.sources.tables import rows
+from headrace.sources.tables import table_rows
 from headrace.state.blocks import Block, block_name, content_checksum, write_block
 from headrace.state.manifest import Manifest, TableVersion
 from headrace.state.storage import Storage
@@ -35,7 +35,7 @@ CHANGED = "table %s is version %s now, with %s rows, from epoch %s on"
 
 
 @dataclass
-class _Read:
+class _UnpublishedVersion:
     """A content that no manifest names yet."""
 
     rows: pa.Table
@@ -44,14 +44,16 @@ class _Read:
 
 
 @dataclass
-class _Table:
+class _VersionedTable:
     """One table: what the newest manifest has of it, what the epoch under way uses, what was read since, and how that went."""
 
     name: str
-    source: nodes.Table
+    source: nodes.TableDefinition
     known: TableVersion | None
     used: TableVersion | None = None  # by the epoch under way
-    read: _Read | None = None  # the newest content; none, if that is the known one and no epoch is under way
+    read: _UnpublishedVersion | None = (
+        None  # the newest content; none, if that is the known one and no epoch is under way
+    )
     trouble: str | None = None
     looked: float = 0.0  # when it was last read
     under_way: threading.Thread | None = None
@@ -72,11 +74,11 @@ class _Table:
             self.read = None
 
 
-class Versions:
-    def __init__(self, tables: Mapping[str, nodes.Table], storage: Storage, last: Manifest | None) -> None:
+class TableVersions:
+    def __init__(self, tables: Mapping[str, nodes.TableDefinition], storage: Storage, last: Manifest | None) -> None:
         known = last.tables if last else {}
         self._storage, self._lock = storage, threading.Lock()
-        self._tables = {name: _Table(name, table, known.get(name)) for name, table in tables.items()}
+        self._tables = {name: _VersionedTable(name, table, known.get(name)) for name, table in tables.items()}
         self._ended, self._first = False, True  # no epoch was committed yet
         for table in self._tables.values():
             self._look(table)
@@ -136,20 +138,20 @@ class Versions:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def _look(self, table: _Table) -> None:
+    def _look(self, table: _VersionedTable) -> None:
         with table.reading:
             try:
-                found = _in_order(rows(table.source.origin, table.source.schema, table.name))
+                found = _in_order(table_rows(table.source.origin, table.source.schema, table.name))
                 checksum = content_checksum(found)
             except BaseException as error:  # a function of the user's own may raise anything
                 if comes_from_signal(error):
                     raise
                 self._say_unreadable(table, error)
             else:
-                self._take(table, _Read(found, checksum))
+                self._take(table, _UnpublishedVersion(found, checksum))
             table.looked = time.monotonic()
 
-    def _take(self, table: _Table, found: _Read) -> None:
+    def _take(self, table: _VersionedTable, found: _UnpublishedVersion) -> None:
         with self._lock:
             table.trouble = None
             if table.read is None or table.read.checksum != found.checksum:
@@ -157,7 +159,7 @@ class Versions:
             if table.used is None:
                 table.settle(table.known)
 
-    def _say_unreadable(self, table: _Table, error: BaseException) -> None:
+    def _say_unreadable(self, table: _VersionedTable, error: BaseException) -> None:
         words = f"{type(error).__name__}: {error}" if not isinstance(error, SourceError) else str(error)
         if table.known is None and table.read is None:
             raise SourceError(f"table {table.name!r} cannot be read: {words}") from error
@@ -166,7 +168,7 @@ class Versions:
         if not self._ended:
             _log.warning(UNREADABLE, printable(table.name), table.number, printable(words))
 
-    def _version(self, table: _Table, number: int) -> TableVersion:
+    def _version(self, table: _VersionedTable, number: int) -> TableVersion:
         if table.read is None:
             assert table.known is not None
             return table.known
@@ -178,10 +180,10 @@ class Versions:
 
 def _in_order(found: pa.Table) -> pa.Table:
     """The same rows in the one order that they have."""
-    return arrow.take(found, row_order(found, found.column_names)) if found.num_rows else found
+    return arrow.take_rows(found, row_order(found, found.column_names)) if found.num_rows else found
 
 
-def _figures(table: _Table) -> VersionFigures:
+def _figures(table: _VersionedTable) -> VersionFigures:
     if table.read is not None:
         return VersionFigures(table.number, table.read.rows.num_rows, table.read.rows.nbytes, table.trouble)
     assert table.known is not None

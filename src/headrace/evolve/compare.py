@@ -16,26 +16,33 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace import plan as p
-from headrace.compile import Held, compile_query, lacking
+from headrace.compile import Held, compile_query, missing_columns
 from headrace.driver import identity
-from headrace.driver.fingerprint import Json, Meanings, kind_of, section, source_meaning, unloaded
+from headrace.driver.fingerprint import (
+    Json,
+    QueryMeanings,
+    operator_kind,
+    query_section,
+    source_meaning,
+    without_loaders,
+)
 from headrace.errors import QueryChanged
-from headrace.evolve.pin_columns import as_begun
-from headrace.evolve.table_names import joined_tables, unnamed_places, with_tables_as_in
-from headrace.evolve.twins import Pairs
+from headrace.evolve.pin_columns import pin_columns
+from headrace.evolve.table_names import joined_tables, rename_tables, unnamed_table_places
+from headrace.evolve.twins import QueryPairing
 from headrace.operators.base import Operator
 from headrace.plan.columns_read import names_of
 from headrace.query import nodes
-from headrace.state.blocks import BlockReader, by_name
+from headrace.state.blocks import BlockReader, blocks_by_name
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.store import StateStore
 from headrace.support.event_time import NEVER
 from headrace.support.terminal_text import printable
-from headrace.task.state_table_groups import known
-from headrace.task.work import Work, WorkSoFar
+from headrace.task.state_table_groups import table_state
+from headrace.task.work import WorkCounts, WorkTotals
 from headrace.telemetry import incomplete
 from headrace.telemetry.incomplete import Begun as Incomplete
-from headrace.telemetry.incomplete import begun_in
+from headrace.telemetry.incomplete import incomplete_operators
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +70,7 @@ class Comparison:
     @property
     def continues(self) -> bool:
         """Whether a run may simply go on with the state."""
-        added = [name for name in self.added if kind_of(name) != ORDER or name in self.new_sources]
+        added = [name for name in self.added if operator_kind(name) != ORDER or name in self.new_sources]
         return not (self.lost or added or self.impossible or self.shorter)
 
     @property
@@ -80,15 +87,15 @@ class Comparison:
             yield f"added: {name}: {what}"
 
 
-def compare(
+def compare_queries(
     old: Mapping[str, Any],
     new: Mapping[str, Any],
     old_code: Mapping[str, str] | None = None,
     new_code: Mapping[str, str] | None = None,
 ) -> Comparison:
     """Two sections `query` of a manifest, and by operator the user's own code that runs in it."""
-    before, after = Meanings(old, old_code), Meanings(new, new_code)
-    pairs = Pairs(before, after)
+    before, after = QueryMeanings(old, old_code), QueryMeanings(new, new_code)
+    pairs = QueryPairing(before, after)
     kept = {name: pairs.operators[name] for name in after.operators if name in pairs.operators}
     found = Comparison(kept, _in_place(before, after, pairs.results))
     _sources(found, before, after)
@@ -104,13 +111,13 @@ def compare(
     return found
 
 
-def _in_place(before: Meanings, after: Meanings, results: Mapping[str, str]) -> dict[str, str | None]:
+def _in_place(before: QueryMeanings, after: QueryMeanings, results: Mapping[str, str]) -> dict[str, str | None]:
     """All results: those that mean the same, and of the others those in the same place."""
     free = set(before.results) - set(results.values())
     return {name: results.get(name, name if name in free else None) for name in after.results}
 
 
-def _sources(found: Comparison, before: Meanings, after: Meanings) -> None:
+def _sources(found: Comparison, before: QueryMeanings, after: QueryMeanings) -> None:
     if swapped := _other_order(before, after):
         found.impossible.append(swapped)
     for name, source in before.sources.items():
@@ -136,7 +143,7 @@ def _sources(found: Comparison, before: Meanings, after: Meanings) -> None:
             found.new_sources.add(name)
 
 
-def _other_order(before: Meanings, after: Meanings) -> str:
+def _other_order(before: QueryMeanings, after: QueryMeanings) -> str:
     """Spark's log of a query has the offsets of its streams by their places: another order would swap them."""
     was, now = ([n for n, node in each.sources.items() if node.get("driven") == BY_SPARK] for each in (before, after))
     former, present = [name for name in was if name in now], [name for name in now if name in was]
@@ -148,7 +155,7 @@ def _other_order(before: Meanings, after: Meanings) -> str:
     )
 
 
-def _results(found: Comparison, before: Meanings, after: Meanings) -> None:
+def _results(found: Comparison, before: QueryMeanings, after: QueryMeanings) -> None:
     for name, old in found.results.items():
         if old is None:
             found.said.append(f"{name} is new")
@@ -175,13 +182,13 @@ def _result_difference(old: Json, new: Json) -> str:
 # --- why an operator is another ---------------------------------------------------------------------------------------
 
 
-def _twin(name: str, before: Meanings, after: Meanings, kept: Mapping[str, str]) -> str | None:
+def _twin(name: str, before: QueryMeanings, after: QueryMeanings, kept: Mapping[str, str]) -> str | None:
     """The operator of the new query that an old one seems to have become."""
-    free = [each for each in after.operators if each not in kept and kind_of(each) == kind_of(name)]
+    free = [each for each in after.operators if each not in kept and operator_kind(each) == operator_kind(name)]
     return name if name in free else next(iter(free), None)
 
 
-def _difference(before: Meanings, after: Meanings, old: str, new: str) -> str:
+def _difference(before: QueryMeanings, after: QueryMeanings, old: str, new: str) -> str:
     one, two = before.operators[old], after.operators[new]
     if different := _keys(one["does"], two["does"]):
         return different
@@ -246,17 +253,17 @@ def _verb(step: Json) -> str:
 # --- the state as the new query calls it --------------------------------------------------------------------------------
 
 
-def renamed(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Json) -> Manifest:
+def rename_in_manifest(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Json) -> Manifest:
     """The manifest as the new query would have written it: what goes on under its new names, what is new as if it had had
     no tuple yet. The outbox stays as it is."""
     layouts, control = last.layouts, dict(last.control)
     if control:
         control["layouts"] = {n: control["layouts"][o] for n, o in found.kept.items() if o in control["layouts"]}
     splits = _renamed_splits(found, last.query, new)
-    work = WorkSoFar.of(last)
+    work = WorkTotals.of(last)
     if work is not None and not found.same_names:  # counting begins anew, but for what was split
         counted = {splits[name]: counts for name, counts in work.counts.split.items() if name in splits}
-        work = WorkSoFar((), work.since, Work(split=counted), {})
+        work = WorkTotals((), work.since, WorkCounts(split=counted), {})
     results = {n: last.totals.results[o] for n, o in found.results.items() if o in last.totals.results}
     begun = {name: _empty(plan.by_name[name], last.groups) for name in found.added if name in plan.by_name}
     return replace(
@@ -280,22 +287,22 @@ def _renamed_versions(last: Manifest, found: Comparison) -> dict[str, str]:
 
 def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, new: Json) -> Json:
     """The new query with how the state of the old one lies; the hash of a whole tuple is its group, whatever it has."""
-    laid = identity.laid(plan)
+    laid = identity.state_arrangement(plan)
     for part, now in laid.items():
         was = {n: old[part][o] for n, o in found.kept.items() if o in old[part]}
         routed = {n for n, o in found.kept.items() if o in old["routers"]}
         whole = {n for n in now if part == "grouped" and plan.by_name[n].takes_whole and n not in routed}
         added = {n: now[n] for n in now if n in found.added or n in whole}
         laid[part] = {**was, **added}
-    begun = _begun(begun_in(old), found, plan)
+    begun = _begun(incomplete_operators(old), found, plan)
     return {**new, **laid, "changes": old["changes"], **({"begun": begun} if begun else {})}
 
 
 def _begun(before: Incomplete, found: Comparison, plan: p.PhysicalPlan) -> Incomplete:
     """Return what is still incomplete: all that was before, and changed results of operators whose input is incomplete."""
     begun = {n: before[o] for names in (found.kept, found.results) for n, o in names.items() if o in before}
-    complete = incomplete.propagate(plan, {source.name: NEVER for source in plan.sources}, dict(begun))
-    changed = {name: incomplete.entered(plan, name, complete) for name in found.altered}
+    complete = incomplete.complete_since(plan, {source.name: NEVER for source in plan.sources}, dict(begun))
+    changed = {name: incomplete.input_complete_since(plan, name, complete) for name in found.altered}
     return {name: time for name, time in {**begun, **changed}.items() if time != NEVER}
 
 
@@ -313,7 +320,7 @@ def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dic
         for before, after in zip(
             _splits(one), _splits(two), strict=False
         ):  # behind the last state they may come and go
-            if unloaded(before["split"]) == unloaded(after["split"]):
+            if without_loaders(before["split"]) == without_loaders(after["split"]):
                 names.setdefault(before["name"], after["name"])
     return names
 
@@ -324,15 +331,15 @@ def _splits(edges: Sequence[Json]) -> list[Json]:
 
 def _empty(operator: Operator, groups: int) -> OperatorState:
     """The state of an operator before its first tuple."""
-    tables = {name: known(None, name, operator, groups) for name in operator.tables}
-    return OperatorState(tuple(() for _ in operator.schemas), operator.remembered(None, ()), tables)
+    tables = {name: table_state(None, name, operator, groups) for name in operator.tables}
+    return OperatorState(tuple(() for _ in operator.schemas), operator.merge_notes(None, ()), tables)
 
 
 # --- beginning, or going on ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Begun:
+class StartedQuery:
     """A query as it is to be run on a state: over the columns that its sources began with."""
 
     roots: list[nodes.Node]
@@ -348,44 +355,44 @@ class Begun:
                 demand(self.query["results"][result]["columns"])
 
 
-def begin(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> Begun:
+def start_on_state(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> StartedQuery:
     """Check that a query can go on with the state that is there, and have the store call everything as the query does."""
     last = store.last
     if last is None:
-        return Begun(list(roots), {**described(roots, ordered, order), "changes": []})
-    last = with_tables_as_in(last, roots)
-    over, said = as_begun(roots, last.query["operators"])
-    new = described(over, ordered, order)
-    found = held_against(store, last, over, ordered, new)
+        return StartedQuery(list(roots), {**describe_query(roots, ordered, order), "changes": []})
+    last = rename_tables(last, roots)
+    over, said = pin_columns(roots, last.query["operators"])
+    new = describe_query(over, ordered, order)
+    found = compare_with_state(store, last, over, ordered, new)
     if not found.continues:
-        raise QueryChanged(refused(found))
+        raise QueryChanged(describe_refusal(found))
     waiting = _waiting(last, found, delivered=store.all_delivered)
-    held = held_by(found.kept, last.query)
-    new = described(over, ordered, order, held)
-    store.adopt(renamed(last, found, compile_query(over, ordered), new))
+    held = columns_held(found.kept, last.query)
+    new = describe_query(over, ordered, order, held)
+    store.adopt(rename_in_manifest(last, found, compile_query(over, ordered), new))
     reshaped = tuple(name for name, differ in found.altered.items() if differ)
-    return Begun(over, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting, reshaped)
+    return StartedQuery(over, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting, reshaped)
 
 
-def described(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str, held: Held | None = None) -> Json:
+def describe_query(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str, held: Held | None = None) -> Json:
     """What a manifest says of a query; held: columns that the state of its operators has already."""
-    graph = json.loads(json.dumps(nodes.fingerprint(roots, ordered, order)))
+    graph = json.loads(json.dumps(nodes.logical_query(roots, ordered, order)))
     holding = compile_query(roots, ordered, held=held) if held else None
-    places = unnamed_places(roots)
-    return {**section(compile_query(roots, ordered), graph, holding), **({"places": places} if places else {})}
+    places = unnamed_table_places(roots)
+    return {**query_section(compile_query(roots, ordered), graph, holding), **({"places": places} if places else {})}
 
 
-def held_against(
+def compare_with_state(
     store: StateStore, last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], new: Json
 ) -> Comparison:
     """The query against the one that a state was made by, and against the columns that the state holds."""
-    found = compare(last.query, new, last.versions, identity.code_of(compile_query(roots, ordered)))
+    found = compare_queries(last.query, new, last.versions, identity.operator_code(compile_query(roots, ordered)))
     same = last.query["operators"] == new["operators"] and joined_tables(last.query) == joined_tables(new)
     reader = None if same else BlockReader(store.storage)
     while unfit := _unfit(last, roots, ordered, found.kept, reader):
         for name, why in unfit.items():
             found.lost[found.kept[name]] = why
-        above = {name: Meanings(new).above(name) for name in found.kept}
+        above = {name: QueryMeanings(new).above(name) for name in found.kept}
         for name in [n for n in found.kept if n in unfit or above[n] & unfit.keys()]:
             found.lost.setdefault(found.kept.pop(name), "what comes to it begins anew")
             found.added[name] = "begins empty"
@@ -395,8 +402,8 @@ def held_against(
 
 def _say_what_waits(found: Comparison, last: Manifest) -> None:
     """What is lost with an order are results that were made, and that nobody will make again."""
-    for name in [name for name in found.lost if kind_of(name) == ORDER and name in last.operators]:
-        if rows := sum(block.rows for block in by_name(last.operators[name].blocks).values()):
+    for name in [name for name in found.lost if operator_kind(name) == ORDER and name in last.operators]:
+        if rows := sum(block.rows for block in blocks_by_name(last.operators[name].blocks).values()):
             found.lost[name] += f"; {rows:,} results wait in it for those before them, and would never be delivered"
 
 
@@ -418,9 +425,9 @@ def _of_other_columns(
     last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
 ) -> dict[str, str]:
     """Operators whose tuples lie in the state without a column that is read now, or with one that comes no more: why."""
-    had, held = last.query["held"], held_by(kept, last.query)
+    had, held = last.query["held"], columns_held(kept, last.query)
     found = {}
-    for (name, side), columns in lacking(roots, ordered, held).items():
+    for (name, side), columns in missing_columns(roots, ordered, held).items():
         there, wanted = ", ".join(had[kept[name]][side]), ", ".join(sorted(columns))
         found[name] = f"its state has of its tuples {there}, but not {wanted}, which is read now"
     if not found:
@@ -436,7 +443,7 @@ def _of_other_types(
 ) -> dict[str, str]:
     """Operators whose tuples lie in the state with a column that comes in another type now, read or only passed on: why."""
     found = {}
-    for operator in compile_query(roots, ordered, held=held_by(kept, last.query)).operators:
+    for operator in compile_query(roots, ordered, held=columns_held(kept, last.query)).operators:
         state = last.operators.get(kept.get(operator.name, ""))
         if state is None or not operator.holds_tuples:
             continue
@@ -453,8 +460,8 @@ def _of_other_origin(
     last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
 ) -> dict[str, str]:
     """Operators whose tuples lie in the state with a column that they pass on, and that is something else now: why."""
-    new = described(roots, ordered, "", held_by(kept, last.query))
-    before, after = Meanings(last.query), Meanings(new)
+    new = describe_query(roots, ordered, "", columns_held(kept, last.query))
+    before, after = QueryMeanings(last.query), QueryMeanings(new)
     found = {}
     for name, old in kept.items():
         for side in range(len(after.operators[name]["inputs"])):
@@ -465,7 +472,7 @@ def _of_other_origin(
     return found
 
 
-def refused(found: Comparison) -> str:
+def describe_refusal(found: Comparison) -> str:
     """What a query does to a state that it cannot simply go on with."""
     impossible = [f"impossible: {line}" for line in (*found.impossible, *found.shorter)]
     lines = "".join(f"\n  {printable(line)}" for line in (*impossible, *found.listed()))
@@ -475,7 +482,7 @@ def refused(found: Comparison) -> str:
     return f"the state belongs to another query:{lines}\n{'; or '.join(ways)}"
 
 
-def held_by(kept: Mapping[str, str], query: Mapping[str, Any]) -> Held:
+def columns_held(kept: Mapping[str, str], query: Mapping[str, Any]) -> Held:
     held = query["held"]
     return {(n, side): names_of(columns) for n, o in kept.items() if o in held for side, columns in enumerate(held[o])}
 

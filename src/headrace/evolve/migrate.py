@@ -22,15 +22,15 @@ from pathlib import Path
 from headrace import plan as p
 from headrace.compile import compile_query
 from headrace.driver import identity, stored_checks
-from headrace.driver.fingerprint import Json, Meanings, kind_of
+from headrace.driver.fingerprint import Json, QueryMeanings, operator_kind
 from headrace.driver.position import Position
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.evolve import compare
 from headrace.evolve.compare import Comparison
-from headrace.evolve.pin_columns import as_begun
-from headrace.evolve.table_names import with_tables_as_in
+from headrace.evolve.pin_columns import pin_columns
+from headrace.evolve.table_names import rename_tables
 from headrace.query import nodes
-from headrace.sources.protocol import driven_by_us, is_driven
+from headrace.sources.protocol import driven_sources, is_driven
 from headrace.state.checkpoint_folder import WriterLock
 from headrace.state.fsync import sync_path
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
@@ -39,11 +39,11 @@ from headrace.state.store import StateStore
 from headrace.support.event_time import FOREVER, NEVER
 from headrace.support.terminal_text import printable
 from headrace.telemetry import incomplete
-from headrace.telemetry.incomplete import Begun, begun_in, in_words, shown
+from headrace.telemetry.incomplete import Begun, incomplete_operators, time_text, warning_text
 
 _log = logging.getLogger(__name__)
 
-SPARK = "spark"  # the folder of Spark's own log
+SPARK_FOLDER = "spark"  # the folder of Spark's own log
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _carried_over(
     last = store.last
     if last is None:
         raise StateError("nothing was committed in this checkpoint so far: start the new query with a new one")
-    stored_checks.check(last)
+    stored_checks.check_manifest(last)
     if last.closed:
         raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
     if last.outbox and not store.all_delivered:
@@ -86,29 +86,29 @@ def _carried_over(
             f"the results of epoch {last.number} may not have reached their sinks, since the run did not end in order; start it"
             " once more with the query as it was, which delivers them, and stop it; then migrate"
         )
-    last = with_tables_as_in(last, roots)
-    over, said = as_begun(roots, last.query["operators"])
-    new = compare.described(over, ordered, order)
-    found = compare.held_against(store, last, over, ordered, new)
+    last = rename_tables(last, roots)
+    over, said = pin_columns(roots, last.query["operators"])
+    new = compare.describe_query(over, ordered, order)
+    found = compare.compare_with_state(store, last, over, ordered, new)
     if impossible := [*found.impossible, *_foreign(last, found, new)]:
         refused = "".join(f"\n  impossible: {printable(line)}" for line in impossible)
         raise QueryChanged(f"this state cannot be carried over:{refused}\nuse a new checkpoint folder")
     _check_places(last, over)
-    held = compare.held_by(found.kept, last.query)
-    plan, new = compile_query(over, ordered, held=held), compare.described(over, ordered, order, held)
-    begun = _begun(last, found, plan, Meanings(new))
+    held = compare.columns_held(found.kept, last.query)
+    plan, new = compile_query(over, ordered, held=held), compare.describe_query(over, ordered, order, held)
+    begun = _begun(last, found, plan, QueryMeanings(new))
     _say_withheld(found, plan, begun)
     complete = {name: time for name, time in begun.items() if name in plan.results}
-    words = [in_words(result, time) for result, time in complete.items()]
+    words = [warning_text(result, time) for result, time in complete.items()]
     lines = [*found.listed(), *found.shorter, *said, *found.said, *words]
-    manifest = compare.renamed(last, found, plan, new)
+    manifest = compare.rename_in_manifest(last, found, plan, new)
     manifest = _with_sources(manifest, plan, new)
     changes = [*manifest.query["changes"], {"epoch": last.number + 1, "said": ["migrated", *lines]}]
     query = {**manifest.query, "changes": changes[-compare.MOST_CHANGES :]}
-    if begun := {**begun_in(query), **begun}:  # with what was incomplete before, and still is
+    if begun := {**incomplete_operators(query), **begun}:  # with what was incomplete before, and still is
         query["begun"] = begun
     manifest = replace(manifest, query=query, outbox=(), decisions=[], run=uuid.uuid4().hex)
-    stored_checks.check(manifest)
+    stored_checks.check_manifest(manifest)
     return Migration(last.number, tuple(lines), complete), manifest
 
 
@@ -118,7 +118,7 @@ def _check_places(last: Manifest, roots: Sequence[nodes.Node]) -> None:
     found = {name: getattr(origin, "place", None) for name, origin in origins.items()}
     static = [name for name, origin in origins.items() if origin.bounded and not is_driven(origin)]
     places = {name: place for name, place in found.items() if place is not None}
-    identity.check_places(last, places, driven_by_us(origins), static)
+    identity.check_source_places(last, places, driven_sources(origins), static)
 
 
 def _foreign(last: Manifest, found: Comparison, new: Json) -> list[str]:
@@ -148,32 +148,32 @@ def _with_sources(manifest: Manifest, plan: p.PhysicalPlan, new: Json) -> Manife
 # --- from when on results are complete ------------------------------------------------------------------------------------
 
 
-def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Meanings) -> Begun:
+def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: QueryMeanings) -> Begun:
     """The entries of operators that are added, and of results that are new, or that such an operator makes. What is made of
     new sources alone lacks nothing."""
     known = {source.name: last.sources.get(source.name, SourceState()).largest for source in plan.sources}
     arrived = {name: NEVER if largest is None else largest + 1 for name, largest in known.items()}
-    before, added = begun_in(last.query), {o.name for o in plan.operators if o.name not in found.kept}
+    before, added = incomplete_operators(last.query), {o.name for o in plan.operators if o.name not in found.kept}
     begun = {name: before[old] for name, old in found.kept.items() if old in before}
     extra = {name: last.operators[old].extra for name, old in found.kept.items() if old in last.operators}
-    complete = incomplete.propagate(plan, arrived, begun, added, extra)
-    making = {name for name in added if kind_of(name) != compare.ORDER}
+    complete = incomplete.complete_since(plan, arrived, begun, added, extra)
+    making = {name for name in added if operator_kind(name) != compare.ORDER}
     for result in plan.results:
         if found.results[result] is None or making & new.above(result):
-            begun[result] = incomplete.entered(plan, result, complete)
+            begun[result] = incomplete.input_complete_since(plan, result, complete)
     return {name: time for name, time in begun.items() if time != NEVER}
 
 
 def _say_withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None:
     """Say which windows an added aggregate does not put out."""
-    for operator in incomplete.since(plan, begun).operators:
-        if operator.name in found.added and operator.begins is not None:
-            found.added[operator.name] += f"; {_withheld(operator.begins)}"
+    for operator in incomplete.withhold_incomplete(plan, begun).operators:
+        if operator.name in found.added and operator.withholds_before is not None:
+            found.added[operator.name] += f"; {_withheld(operator.withholds_before)}"
 
 
 def _withheld(time: int) -> str:
     if time < FOREVER:
-        return f"windows that began before {shown(time)} are not put out"
+        return f"windows that began before {time_text(time)} are not put out"
     return "no window is put out, since no time is known from which on all of its input comes"
 
 
@@ -204,9 +204,9 @@ def _fill(checkpoint: Path, making: Path, manifest: Manifest) -> None:
         for name in names:
             _link(checkpoint / "state" / name, making / "state" / name)
         storage.sync(names)
-        if (checkpoint / SPARK).is_dir():
-            shutil.copytree(checkpoint / SPARK, making / SPARK)
-            for path in [making / SPARK, *(making / SPARK).rglob("*")]:
+        if (checkpoint / SPARK_FOLDER).is_dir():
+            shutil.copytree(checkpoint / SPARK_FOLDER, making / SPARK_FOLDER)
+            for path in [making / SPARK_FOLDER, *(making / SPARK_FOLDER).rglob("*")]:
                 sync_path(path)
         storage.publish(manifest_name(manifest.number), manifest.to_bytes())
         StateStore(storage).complete()  # as a run will find it

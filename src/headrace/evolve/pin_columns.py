@@ -20,14 +20,16 @@ from headrace.columnar.types import TS
 from headrace.errors import QueryTypeError
 from headrace.expressions.syntax_tree import columns_of, parse
 from headrace.query import nodes
-from headrace.query.named_columns import named_in, unprefixed
+from headrace.query.named_columns import columns_named, unprefixed
 from headrace.support.terminal_text import printable
 
-Place = nodes.Source | nodes.Table  # where columns come from
-Named = tuple[nodes.Node | nodes.Table, set[str]]  # an input, and which of its columns are named, in lower case
+Place = nodes.Source | nodes.TableDefinition  # where columns come from
+Named = tuple[
+    nodes.Node | nodes.TableDefinition, set[str]
+]  # an input, and which of its columns are named, in lower case
 
 
-def as_begun(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> tuple[list[nodes.Node], list[str]]:
+def pin_columns(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> tuple[list[nodes.Node], list[str]]:
     """The query over those columns, and what is to be said of it; graph: the query that the state was made by."""
     known = _known(roots, graph)
     over, kept = _as_few_as_possible(roots, known)
@@ -81,8 +83,8 @@ def _as_few_as_possible(
     later = {id(place): [n for n in place.schema.names if n not in kept[id(place)]] for _, place, _ in known}
     while True:
         try:
-            over = _Narrowing(kept).over(roots)
-        except _Lacking as lacking:
+            over = _ColumnPinner(kept).over(roots)
+        except _MissingColumn as lacking:
             wanted = {
                 id(place): [
                     n for n in later.get(id(place), ()) if n.lower() in lacking.names and n not in kept[id(place)]
@@ -97,13 +99,13 @@ def _as_few_as_possible(
             pass
         else:
             return over, kept
-        named = named_in(roots)
+        named = columns_named(roots)
         for place, names in later.items():
             kept[place] += [name for name in names if name.lower() in named and name not in kept[place]]
-        return _Narrowing(kept).over(roots, sure=True), kept
+        return _ColumnPinner(kept).over(roots, sure=True), kept
 
 
-class _Lacking(Exception):
+class _MissingColumn(Exception):
     """A node names a column that its input has no more; places: where it may have come from."""
 
     def __init__(self, names: frozenset[str], places: Sequence[Place]) -> None:
@@ -111,7 +113,7 @@ class _Lacking(Exception):
 
 
 @dataclass
-class _Narrowing:
+class _ColumnPinner:
     """The same query over fewer columns; a node that was shared stays shared."""
 
     kept: Mapping[int, Sequence[str]]  # by the id of a source or table
@@ -120,7 +122,7 @@ class _Narrowing:
 
     def over(self, roots: Sequence[nodes.Node], *, sure: bool = False) -> list[nodes.Node]:
         """sure: whoever names a column that is not there is left to say so."""
-        for node in nodes.walk(*roots):
+        for node in nodes.walk_nodes(*roots):
             self._make(node, sure)
         return [self.made[id(root)] for root in roots]
 
@@ -145,7 +147,7 @@ class _Narrowing:
         self.below[id(body.leaf)] = node.input
         leaf = body.leaf if schema.equals(body.leaf.schema) else nodes.Substream(schema)
         self.made.setdefault(id(body.leaf), leaf)
-        for inside in nodes.walk(body.root):
+        for inside in nodes.walk_nodes(body.root):
             self._make(inside, sure)
         leaf, root = self.made[id(body.leaf)], self.made[id(body.root)]
         same = leaf is body.leaf and root is body.root
@@ -159,14 +161,14 @@ class _Narrowing:
         raw = pa.schema([source.raw_schema.field(source.time if name == TS else name) for name in names])
         return replace(source, schema_=schema, raw_schema=raw)
 
-    def _narrowed_table(self, table: nodes.Table) -> nodes.Table:
+    def _narrowed_table(self, table: nodes.TableDefinition) -> nodes.TableDefinition:
         names = self.kept.get(id(table), table.schema.names)
         if names == table.schema.names:
             return table
         return replace(table, schema=pa.schema([table.schema.field(name) for name in names]))
 
     def _made(self, value: Any) -> Any:
-        if isinstance(value, nodes.Node | nodes.Table | nodes.Body):
+        if isinstance(value, nodes.Node | nodes.TableDefinition | nodes.Body):
             return self.made[id(value)]
         if isinstance(value, tuple) and any(isinstance(each, nodes.Node) for each in value):
             found = tuple(self.made[id(each)] for each in value)
@@ -177,14 +179,14 @@ class _Narrowing:
         for given, names in _named_by(node):
             had, has = ({name.lower() for name in each.schema.names} for each in (given, self.made[id(given)]))
             if missing := (names & had) - has:
-                raise _Lacking(frozenset(unprefixed(missing)), list(self._places(given)))
+                raise _MissingColumn(frozenset(unprefixed(missing)), list(self._places(given)))
 
-    def _places(self, given: nodes.Node | nodes.Table) -> Iterator[Place]:
+    def _places(self, given: nodes.Node | nodes.TableDefinition) -> Iterator[Place]:
         """The sources and tables that columns of an input come from."""
-        if isinstance(given, nodes.Table):
+        if isinstance(given, nodes.TableDefinition):
             yield given
             return
-        for node in nodes.walk(given):
+        for node in nodes.walk_nodes(given):
             if isinstance(node, nodes.Source):
                 yield node
             elif isinstance(node, nodes.TableJoin):

@@ -16,10 +16,10 @@ from headrace.driver.fingerprint import OF_TABLE, Json
 from headrace.query import nodes
 from headrace.state.manifest import Manifest
 
-GONE = " of the former query"  # behind the name of a table that the query does not have
+FORMER_TABLE = " of the former query"  # behind the name of a table that the query does not have
 
 
-def unnamed_places(roots: Sequence[nodes.Node]) -> dict[str, str]:
+def unnamed_table_places(roots: Sequence[nodes.Node]) -> dict[str, str]:
     """By table without a name of its own, what it reads."""
     return {name: table.origin.place for name, table in nodes.named_tables(*roots).items() if table.name is None}
 
@@ -31,9 +31,9 @@ def joined_tables(section: Mapping[str, Any]) -> list[str]:
     return [step["table"] for side in sides for edge in side for step in edge["steps"] if "table" in step]
 
 
-def with_tables_as_in(last: Manifest, roots: Sequence[nodes.Node]) -> Manifest:
+def rename_tables(last: Manifest, roots: Sequence[nodes.Node]) -> Manifest:
     """The manifest with the tables at the places that the query knows under the names that the query gives them."""
-    names = dict(_renamed(last.query.get("places", {}), unnamed_places(roots)))
+    names = dict(_renamed(last.query.get("places", {}), unnamed_table_places(roots)))
     if all(old == new for old, new in names.items()):
         return last
     tables = {names.get(name, name): version for name, version in last.tables.items()}
@@ -52,7 +52,7 @@ def _renamed(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tu
             del free[new]
             yield old, new
     for old in left:
-        yield old, old if old in free else f"{old}{GONE}"
+        yield old, old if old in free else f"{old}{FORMER_TABLE}"
 
 
 def _renamed_query(query: Mapping[str, Any], names: Mapping[str, str]) -> Json:

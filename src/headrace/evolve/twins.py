@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from headrace.driver.fingerprint import Json, Meanings
+from headrace.driver.fingerprint import Json, QueryMeanings
 
 Passed = Mapping[str, Mapping[str, list[str]]]  # by column that is only passed on: what it is
 Holds = Callable[[Passed, Passed], bool]
@@ -35,16 +35,16 @@ HOLDS: tuple[Holds, ...] = (_the_same, _enough, _anything)  # what the state of 
 
 
 @dataclass
-class Pairs:
+class QueryPairing:
     """Pairs by new name. Code that the user wrote, and columns that are held, decide between several of one meaning."""
 
-    before: Meanings
-    after: Meanings
+    before: QueryMeanings
+    after: QueryMeanings
     operators: dict[str, str] = field(default_factory=dict)
     results: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        ways = [_Likeness(self.before, self.after, holds, coded) for coded in (True, False) for holds in HOLDS]
+        ways = [_Similarity(self.before, self.after, holds, coded) for coded in (True, False) for holds in HOLDS]
         for way in ways:
             self._pair_results(way)
         for way in ways:
@@ -53,13 +53,13 @@ class Pairs:
             for new, old in _pairs(self.operators, self.after.operators, self.before.operators, way.operators_alike):
                 self._take(way, new, old)
 
-    def _pair_results(self, way: _Likeness) -> None:
+    def _pair_results(self, way: _Similarity) -> None:
         """Results of one meaning, and the operators that make them."""
         for new, old in _pairs(self.results, self.after.results, self.before.results, way.results_alike):
             self.results[new] = old
             self._take_all(way, way.paired(*way.inputs_of_results(new, old)) or [])
 
-    def _pair_changed_results(self, way: _Likeness) -> None:
+    def _pair_changed_results(self, way: _Similarity) -> None:
         """The operators of results that are in the same place and that only other steps make now."""
         for name in self.after.results:
             if name in self.before.results and name not in {*self.results, *self.results.values()}:
@@ -67,11 +67,11 @@ class Pairs:
                 pairs = [(new["from"], old["from"]) for new in mine for old in former]
                 self._take_all(way, [pair for pair in pairs if way.operators_alike(*pair)])
 
-    def _take_all(self, way: _Likeness, pairs: Sequence[Pair]) -> None:
+    def _take_all(self, way: _Similarity, pairs: Sequence[Pair]) -> None:
         for new, old in pairs:
             self._take(way, new, old)
 
-    def _take(self, way: _Likeness, new: str, old: str) -> None:
+    def _take(self, way: _Similarity, new: str, old: str) -> None:
         """This pair, and what comes to the two."""
         if new not in self.after.operators or new in self.operators or old in self.operators.values():
             return
@@ -93,11 +93,11 @@ def _pairs(
 
 
 @dataclass
-class _Likeness:
+class _Similarity:
     """One way in which operators and results are alike: themselves, and everything upstream of them."""
 
-    before: Meanings
-    after: Meanings
+    before: QueryMeanings
+    after: QueryMeanings
     holds: Holds
     coded: bool  # whether they also run the same code
     known: dict[Pair, bool] = field(default_factory=dict)

@@ -6,18 +6,18 @@ alone; DuckDB binds it on an empty table, which settles names and types. The tre
 that is ever taken apart or rewritten, so what was checked is what runs.
 """
 
-from headrace.expressions.aggregates import Aggregate, Partial, aggregate
-from headrace.expressions.gates import Expression, condition, scalar
-from headrace.expressions.predicates import Key, Predicate, join_predicate
+from headrace.expressions.aggregates import Aggregate, Partial, parse_aggregate
+from headrace.expressions.gates import Expression, parse_condition, parse_scalar
+from headrace.expressions.predicates import JoinPredicate, KeyEquality, join_predicate
 
 __all__ = [
     "Aggregate",
     "Expression",
-    "Key",
+    "JoinPredicate",
+    "KeyEquality",
     "Partial",
-    "Predicate",
-    "aggregate",
-    "condition",
     "join_predicate",
-    "scalar",
+    "parse_aggregate",
+    "parse_condition",
+    "parse_scalar",
 ]

@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from headrace.columnar import duck
 from headrace.errors import ExpressionError
-from headrace.expressions.gates import bind, checked_tree, duck_type, functions
-from headrace.expressions.syntax_tree import Tree, column_node, columns_of, nested, to_sql, walk
+from headrace.expressions.gates import allowed_functions, bind_type, checked_tree, duck_type
+from headrace.expressions.syntax_tree import Tree, column_node, columns_of, to_sql, walk_tree, with_deep_recursion
 
 ORDER_SENSITIVE = frozenset(
     [
@@ -42,8 +42,8 @@ ORDER_SENSITIVE = frozenset(
 READ_ONCE = frozenset(["histogram", "histogram_exact", "max", "min"])  # DuckDB reads their second argument from one row
 # Types whose sums have room in Arrow: a sum of whole numbers is a HUGEINT, which arrives as DECIMAL(38, 0). Sums of
 # HUGEINTs may not fit and need the tuples themselves.
-WHOLE = ("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint")
-SUMMED = frozenset([*WHOLE, "decimal", "float", "double"])
+WHOLE_TYPES = ("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint")
+SUMMED = frozenset([*WHOLE_TYPES, "decimal", "float", "double"])
 MERGEABLE = frozenset(["avg", "bool_and", "bool_or", "count", "count_star", "max", "mean", "min", "sum"])
 
 
@@ -67,8 +67,8 @@ class Aggregate:
     merged_sql: str | None  # over the merged partials
 
 
-@nested
-def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, number: int = 0) -> Aggregate:
+@with_deep_recursion
+def parse_aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, number: int = 0) -> Aggregate:
     """Check an aggregate expression over one stream, grouped by `by`; `number` keeps its partials apart."""
     scopes = {"": schema}
     tree = checked_tree(text, scopes, what, aggregates=True)
@@ -79,7 +79,7 @@ def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, numb
     for call in calls:
         _check_call(call, text, what)
     ordered = any(call["function_name"] in ORDER_SENSITIVE for call in calls)
-    kind = bind(to_sql(tree), scopes, text, what, by=by)
+    kind = bind_type(to_sql(tree), scopes, text, what, by=by)
     sql = to_sql(_with_order(tree)) if ordered else to_sql(tree)
     duck_type(sql, {"": schema.append(pa.field("__seq", pa.int64()))}, text, what, by=by)  # not all take an order
     partials = _partials(tree, schema, f"__f{number}m")
@@ -94,8 +94,8 @@ def aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, numb
 
 
 def _aggregate_calls(tree: Tree) -> Iterator[Tree]:
-    for node in walk(tree):
-        if node["class"] == "FUNCTION" and functions()[node["function_name"].lower()] == {"aggregate"}:
+    for node in walk_tree(tree):
+        if node["class"] == "FUNCTION" and allowed_functions()[node["function_name"].lower()] == {"aggregate"}:
             yield node
 
 
@@ -111,7 +111,7 @@ def _check_call(call: Tree, text: str, what: str) -> None:
             f"{what} = {text!r}: the second argument of {name} is one value for all tuples; give a constant, no column"
         )
         raise ExpressionError(msg)
-    if name != "count" and any(node["class"] == "COLLATE" for node in walk(call["arguments"])):
+    if name != "count" and any(node["class"] == "COLLATE" for node in walk_tree(call["arguments"])):
         msg = f"{what} = {text!r}: texts that a collation finds equal differ, and which of them {name} gives depends on their order; use lower(...)"
         raise ExpressionError(msg)
 
@@ -131,7 +131,7 @@ def _without_aggregates(tree: Any) -> Any:
     if isinstance(tree, list):
         return [_without_aggregates(value) for value in tree]
     if isinstance(tree, dict):
-        if tree.get("class") == "FUNCTION" and functions()[tree["function_name"].lower()] == {"aggregate"}:
+        if tree.get("class") == "FUNCTION" and allowed_functions()[tree["function_name"].lower()] == {"aggregate"}:
             return None
         return {key: _without_aggregates(value) for key, value in tree.items()}
     return tree
@@ -189,7 +189,7 @@ def _replace_calls(tree: Any, names: Iterator[str]) -> Any:
     if isinstance(tree, list):
         return [_replace_calls(value, names) for value in tree]
     if isinstance(tree, dict):
-        if tree.get("class") == "FUNCTION" and functions()[tree["function_name"].lower()] == {"aggregate"}:
+        if tree.get("class") == "FUNCTION" and allowed_functions()[tree["function_name"].lower()] == {"aggregate"}:
             return {**column_node(next(names)), "alias": tree["alias"]}
         return {key: _replace_calls(value, names) for key, value in tree.items()}
     return tree

@@ -18,13 +18,13 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.columnar import duck
-from headrace.expressions.syntax_tree import Tree, columns_of, to_sql, walk
+from headrace.expressions.syntax_tree import Tree, columns_of, to_sql, walk_tree
 
-GIVEN = "__given"
+SIDE_COLUMN = "__given"
 
 
 @dataclass(frozen=True)
-class Kind:
+class ValueType:
     """A type of DuckDB; width and scale of decimals."""
 
     name: str
@@ -36,26 +36,26 @@ class Kind:
 
 
 @dataclass(frozen=True)
-class Node:
+class BoundNode:
     """`name` is that of a function, or one of column, constant, cast, case, and, or, not, in, coalesce, is null, is not null.
 
     value: of a constant, as DuckDB's plan has it; (side, name) of a column. `lenient`: a cast that gives null, not an error.
     """
 
     name: str
-    kind: Kind
-    children: tuple[Node, ...] = ()
+    kind: ValueType
+    children: tuple[BoundNode, ...] = ()
     value: Any = None
     lenient: bool = False
 
-    def walk(self) -> Iterator[Node]:
+    def walk(self) -> Iterator[BoundNode]:
         yield self
         for child in self.children:
             yield from child.walk()
 
 
 @dataclass(frozen=True)
-class Given:
+class SideColumn:
     """What DuckDB computes of the tuples of one side, as a further column."""
 
     side: str
@@ -63,24 +63,24 @@ class Given:
     sql: str
 
 
-class Unbound(Exception):
+class UnknownExpression(Exception):
     """There is something in the expression that is not known here; says what."""
 
 
-def bound(
+def bind_expression(
     tree: Tree, schemas: Mapping[str, pa.Schema], kinds: frozenset[str], functions: frozenset[str]
-) -> tuple[Node, tuple[Given, ...]]:
+) -> tuple[BoundNode, tuple[SideColumn, ...]]:
     """The expression over columns and given ones, which have these kinds; of both sides it may use these functions alone.
 
     DuckDB computes constants as it makes a plan: those of other functions could need more memory than there is.
     """
-    taking = _Taking(schemas, kinds)
+    taking = _SideExtractor(schemas, kinds)
     left = taking.out_of(tree)
-    for node in walk(left):
+    for node in walk_tree(left):
         if node["class"] not in _SYNTAX:
-            raise Unbound(_words(node["class"]))
+            raise UnknownExpression(_words(node["class"]))
         if node["class"] == "FUNCTION" and node["function_name"].lower() not in functions:
-            raise Unbound(node["function_name"])
+            raise UnknownExpression(node["function_name"])
     columns = [(side, name, kind) for side in "lr" for name, kind in taking.columns[side].items()]
     blank = {side: ", ".join(f"NULL::{k} AS {duck.quote(n)}" for s, n, k in columns if s == side) for side in "lr"}
     rows = ", ".join(f"(SELECT {blank[side] or '1'}) {side}" for side in "lr")
@@ -93,22 +93,24 @@ def _planned(sql: str) -> Mapping[str, Any]:
     """The one expression of a SELECT in DuckDB's plan."""
     shown = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)"
     try:
-        plan = json.loads(duck.rows(shown, [sql])[0][0])
+        plan = json.loads(duck.fetch_rows(shown, [sql])[0][0])
     except json.JSONDecodeError:  # DuckDB writes some constants, such as -NaN and bits, as something that is not JSON
-        raise Unbound("a constant that DuckDB does not show") from None
+        raise UnknownExpression("a constant that DuckDB does not show") from None
     if plan.get("error"):
-        raise Unbound(str(plan.get("error_message", "an expression that DuckDB does not show")).split("\n")[0])
+        raise UnknownExpression(
+            str(plan.get("error_message", "an expression that DuckDB does not show")).split("\n")[0]
+        )
     expression: Mapping[str, Any] = plan["plans"][0]["expressions"][0]
     return expression
 
 
-class _Taking:
+class _SideExtractor:
     """Takes out of a tree what belongs to one side alone, and notes the columns that are left."""
 
     def __init__(self, schemas: Mapping[str, pa.Schema], kinds: frozenset[str]) -> None:
         self.schemas, self.kinds = schemas, kinds
         self.columns: dict[str, dict[str, str]] = {"l": {}, "r": {}}
-        self.given: list[Given] = []
+        self.given: list[SideColumn] = []
 
     def out_of(self, tree: Any) -> Any:
         if isinstance(tree, list):
@@ -138,7 +140,7 @@ class _Taking:
     def _as_given(self, sql: str, side: str) -> str:
         found = next((each for each in self.given if (each.side, each.sql) == (side, sql)), None)
         if found is None:
-            found = Given(side, f"{GIVEN}{len(self.given)}", sql)
+            found = SideColumn(side, f"{SIDE_COLUMN}{len(self.given)}", sql)
             self.given.append(found)
         return found.name
 
@@ -148,7 +150,7 @@ def _kinds(schema: pa.Schema) -> dict[str, str]:
     """Columns, and what DuckDB calls their types."""
     texts = (f"typeof({duck.quote(name)})" for name in schema.names)
     table = pa.table([pa.nulls(1, field.type) for field in schema], schema.names)
-    found = duck.run(f"SELECT [{', '.join(texts)}] AS kinds FROM {duck.TUPLES}", {duck.TUPLES: table})
+    found = duck.run_select(f"SELECT [{', '.join(texts)}] AS kinds FROM {duck.TUPLES}", {duck.TUPLES: table})
     return dict(zip(schema.names, found.column(0)[0].as_py(), strict=True))
 
 
@@ -160,7 +162,7 @@ def _side(tree: Tree) -> str:
 
 def _is_collated(tree: Tree) -> bool:
     """Whether a text may have a collation, which its type does not show: every function hands on that of its arguments."""
-    return any(node["class"] == "COLLATE" for node in walk(tree))
+    return any(node["class"] == "COLLATE" for node in walk_tree(tree))
 
 
 def _words(name: str) -> str:
@@ -198,7 +200,7 @@ _OPERATORS = {
 }
 
 
-def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> Node:
+def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> BoundNode:
     _refuse_unknown(json_, _ATTRIBUTES)
     _refuse_unknown(json_.get("function_data", {}), _OF_FUNCTIONS)
     kind = _kind(json_.get("return_type", {"id": ""}))  # a plan leaves out that of constants and conjunctions
@@ -206,33 +208,35 @@ def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> Node:
     match json_["expression_class"]:
         case "BOUND_CONSTANT":
             value = json_["value"]
-            return Node("constant", _kind(value["type"]), value=None if value["is_null"] else _frozen(value["value"]))
+            return BoundNode(
+                "constant", _kind(value["type"]), value=None if value["is_null"] else _frozen(value["value"])
+            )
         case "BOUND_REF":
-            return Node("column", kind, value=refs[json_.get("index", 0)])
+            return BoundNode("column", kind, value=refs[json_.get("index", 0)])
         case "BOUND_FUNCTION" if json_["type"] == "OPERATOR_CAST" and not json_["function_data"]["is_default_cast"]:
-            return Node("cast", kind, children, lenient=json_["function_data"]["try_cast"])
+            return BoundNode("cast", kind, children, lenient=json_["function_data"]["try_cast"])
         case "BOUND_FUNCTION":
-            return Node(json_["qname"]["path"][-1].lower(), kind, children)
+            return BoundNode(json_["qname"]["path"][-1].lower(), kind, children)
         case "BOUND_CONJUNCTION":
-            return Node(_OPERATORS[json_["type"]], Kind("BOOLEAN"), children)
+            return BoundNode(_OPERATORS[json_["type"]], ValueType("BOOLEAN"), children)
         case "BOUND_OPERATOR" if json_["type"] in _OPERATORS:
-            return Node(_OPERATORS[json_["type"]], kind, children)
+            return BoundNode(_OPERATORS[json_["type"]], kind, children)
         case "BOUND_CASE":
             checks = [_node(check[part], refs) for check in json_["case_checks"] for part in ("when_expr", "then_expr")]
-            return Node("case", kind, (*checks, _node(json_["else_expr"], refs)))
-    raise Unbound(_words(str(json_.get("type", json_["expression_class"]))))
+            return BoundNode("case", kind, (*checks, _node(json_["else_expr"], refs)))
+    raise UnknownExpression(_words(str(json_.get("type", json_["expression_class"]))))
 
 
-def _kind(json_: Mapping[str, Any]) -> Kind:
+def _kind(json_: Mapping[str, Any]) -> ValueType:
     _refuse_unknown(json_, frozenset(["id", "type_info"]))
     info = json_.get("type_info", {})
     _refuse_unknown(info, frozenset(["type", "width", "scale"]), f"{json_['id']} with ")  # such as a collation
-    return Kind(json_["id"], info.get("width", 0), info.get("scale", 0))
+    return ValueType(json_["id"], info.get("width", 0), info.get("scale", 0))
 
 
 def _refuse_unknown(json_: Mapping[str, Any], known: frozenset[str], what: str = "") -> None:
     if not known.issuperset(json_):
-        raise Unbound(what + ", ".join(map(_words, sorted(json_.keys() - known))))
+        raise UnknownExpression(what + ", ".join(map(_words, sorted(json_.keys() - known))))
 
 
 def _frozen(value: Any) -> Any:
@@ -244,11 +248,11 @@ def _frozen(value: Any) -> Any:
 # --- constants -------------------------------------------------------------------------------------------------------
 
 
-def is_constant(node: Node) -> bool:
+def is_constant_node(node: BoundNode) -> bool:
     return not any(each.name == "column" for each in node.walk())
 
 
-def constant_sql(node: Node, functions: frozenset[str]) -> str:
+def constant_sql(node: BoundNode, functions: frozenset[str]) -> str:
     """SQL of a constant that is made by these functions alone; Unbound: it is made by others."""
     if node.name == "constant":
         return "NULL" if node.value is None else f"CAST({_literal(node)} AS {node.kind})"
@@ -256,13 +260,13 @@ def constant_sql(node: Node, functions: frozenset[str]) -> str:
     if node.name == "cast":
         return f"{'TRY_CAST' if node.lenient else 'CAST'}({parts[0]} AS {node.kind})"
     if node.name not in functions:
-        raise Unbound(node.name)
+        raise UnknownExpression(node.name)
     if node.name.isidentifier():
         return f"{node.name}({', '.join(parts)})"
     return f"({parts[0]} {node.name} {parts[1]})" if len(parts) == 2 else f"({node.name} {parts[0]})"
 
 
-def _literal(node: Node) -> str:
+def _literal(node: BoundNode) -> str:
     value = node.value
     if isinstance(value, str):
         return "'" + value.replace("'", "''") + "'"
@@ -277,7 +281,7 @@ def _literal(node: Node) -> str:
     return f"'{value!r}'" if isinstance(value, float) else str(value)
 
 
-def _scaled(whole: int, kind: Kind) -> str:
+def _scaled(whole: int, kind: ValueType) -> str:
     """
     >>> _scaled(-5, Kind("DECIMAL", 4, 2)), _scaled(1234, Kind("DECIMAL", 4, 0))
     ('-0.05', '1234')

@@ -14,8 +14,16 @@ from sqlglot import exp
 from headrace.columnar import duck
 from headrace.columnar.types import plain_type
 from headrace.errors import ExpressionError
-from headrace.expressions.syntax_tree import KNOWN, Tree, columns_of, nested, parse, to_sql, walk
-from headrace.support.argument_errors import instead_of_text, named
+from headrace.expressions.syntax_tree import (
+    CACHED_ANSWERS,
+    Tree,
+    columns_of,
+    parse,
+    to_sql,
+    walk_tree,
+    with_deep_recursion,
+)
+from headrace.support.argument_errors import describe_argument, instead_of_text
 
 _OF_THE_MOMENT = ("hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query")
 _SQL_AS_TEXT = ("json_serialize_plan", "json_serialize_sql", "json_deserialize_sql")  # planned with the clock in reach
@@ -74,33 +82,33 @@ class Expression:
     columns: frozenset[tuple[str, ...]]  # ("x",) or, in a join, ("l", "x")
 
 
-def scalar(text: str, schema: pa.Schema, what: str) -> Expression:
+def parse_scalar(text: str, schema: pa.Schema, what: str) -> Expression:
     """Check a scalar expression over one stream."""
     return checked_scalar(text, {"": schema}, what)
 
 
-def condition(text: str, schema: pa.Schema, what: str) -> Expression:
+def parse_condition(text: str, schema: pa.Schema, what: str) -> Expression:
     """Check a predicate over one stream."""
-    found = scalar(text, schema, what)
+    found = parse_scalar(text, schema, what)
     demand_boolean(found.type, text, what)
     return found
 
 
-@nested
+@with_deep_recursion
 def checked_scalar(text: str, scopes: Mapping[str, pa.Schema], what: str) -> Expression:
     tree = checked_tree(text, scopes, what, aggregates=False)
     sql = to_sql(tree)
-    return Expression(text, sql, bind(sql, scopes, text, what), frozenset(columns_of(tree)))
+    return Expression(text, sql, bind_type(sql, scopes, text, what), frozenset(columns_of(tree)))
 
 
 def checked_tree(text: str, scopes: Mapping[str, pa.Schema], what: str, *, aggregates: bool) -> Tree:
     if not isinstance(text, str):
         example = "count(*)" if aggregates else "x > 1"
-        msg = f"{what} must be an expression as text; found {named(text)}; {instead_of_text(text, example)}"
+        msg = f"{what} must be an expression as text; found {describe_argument(text)}; {instead_of_text(text, example)}"
         raise ExpressionError(msg)
     _check_shape(text, what)
     tree = parse(text, what)
-    for node in walk(tree):
+    for node in walk_tree(tree):
         _check_node(node, text, what, aggregates=aggregates)
     _check_columns(tree, scopes, text, what)
     return tree
@@ -149,7 +157,7 @@ def _check_node(node: Tree, text: str, what: str, *, aggregates: bool) -> None:
 
 
 def _check_function(name: str, text: str, what: str, *, aggregates: bool) -> None:
-    kinds = functions().get(name)
+    kinds = allowed_functions().get(name)
     if kinds is None:
         raise ExpressionError(f"{what} = {text!r} uses a function {name!r} that does not exist")
     if name in NOT_REPEATABLE or name.startswith("__internal") or not _repeatable(name):
@@ -191,7 +199,9 @@ def _check_column(name: str, schema: pa.Schema, text: str, what: str) -> None:
         )
 
 
-def bind(sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()) -> pa.DataType:
+def bind_type(
+    sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()
+) -> pa.DataType:
     """The type of a value in a stream. Nothing is computed: a constant may need more memory than there is."""
     kind = duck_type(sql, scopes, text, what, by=by)
     if not ALTERED.isdisjoint(kind.kinds):
@@ -206,7 +216,7 @@ def bind(sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by:
 
 def duck_type(
     sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()
-) -> duck.Type:
+) -> duck.DuckType:
     try:
         return _bound_type(sql, tuple(scopes.items()), by)
     except duckdb.Error as error:
@@ -215,8 +225,8 @@ def duck_type(
         raise ExpressionError(f"{what} = {text!r} does not fit the stream: {reason}; columns: {columns}") from None
 
 
-@functools.lru_cache(maxsize=KNOWN)
-def _bound_type(sql: str, scopes: tuple[tuple[str, pa.Schema], ...], by: tuple[str, ...]) -> duck.Type:
+@functools.lru_cache(maxsize=CACHED_ANSWERS)
+def _bound_type(sql: str, scopes: tuple[tuple[str, pa.Schema], ...], by: tuple[str, ...]) -> duck.DuckType:
     tables = {alias or duck.TUPLES: schema.empty_table() for alias, schema in scopes}
     group = " GROUP BY " + ", ".join(duck.quote(name) for name in by) if by else ""
     return duck.type_of(f"SELECT {sql} AS c FROM {', '.join(tables)}{group}", tables)
@@ -235,9 +245,9 @@ def demand_boolean(kind: pa.DataType, text: str, what: str) -> None:
 
 
 @functools.cache
-def functions() -> dict[str, set[str]]:
+def allowed_functions() -> dict[str, set[str]]:
     """Name of every function that may stand in an expression -> what it is (scalar, aggregate, macro)."""
-    rows = duck.rows(
+    rows = duck.fetch_rows(
         "SELECT function_name, function_type FROM duckdb_functions()"
         " WHERE function_type IN ('scalar', 'aggregate', 'macro')"
     )
@@ -249,7 +259,7 @@ def functions() -> dict[str, set[str]]:
 
 @functools.cache
 def _repeatable(name: str) -> bool:
-    rows = duck.rows(
+    rows = duck.fetch_rows(
         "SELECT stability, function_type, macro_definition, parameters FROM duckdb_functions()"
         " WHERE function_name = ? AND function_type IN ('scalar', 'aggregate', 'macro')",
         [name],
@@ -263,7 +273,7 @@ def _repeatable(name: str) -> bool:
 def _macro_repeatable(definition: str, parameters: list[str]) -> bool:
     tree = parse(definition, "macro")
     names = {p.lower() for p in parameters}
-    for node in walk(tree):
+    for node in walk_tree(tree):
         if node.get("class") in _KINDS_REFUSED:
             return False
         if node.get("class") == "COLUMN_REF" and node["column_names"][0].lower() not in names:
@@ -271,7 +281,7 @@ def _macro_repeatable(definition: str, parameters: list[str]) -> bool:
         if node.get("class") == "FUNCTION":
             called = node["function_name"].lower()
             if (
-                functions().get(called, {"aggregate"}) == {"aggregate"}
+                allowed_functions().get(called, {"aggregate"}) == {"aggregate"}
                 or called in NOT_REPEATABLE
                 or not _repeatable(called)
             ):

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from headrace.expressions.bound_expression import Kind
+from headrace.expressions.bound_expression import ValueType
 
 UNKNOWN = math.inf  # a magnitude: the value may be infinite or NaN
 TRUE, FALSE = "True", "False"
 
-WHOLE = {
+WHOLE_FORMS = {
     "TINYINT": (-(2**7), 2**7 - 1),
     "SMALLINT": (-(2**15), 2**15 - 1),
     "INTEGER": (-(2**31), 2**31 - 1),
@@ -28,7 +28,7 @@ WIDE = {"UBIGINT": (0, 2**64 - 1), "HUGEINT": (-(2**127), 2**127 - 1)}
 TIMES = frozenset(["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"])
 FORMS = {
     "BOOLEAN": "boolean",
-    **dict.fromkeys(WHOLE, "whole"),  # as 64 bits
+    **dict.fromkeys(WHOLE_FORMS, "whole"),  # as 64 bits
     **dict.fromkeys([*WIDE, "DECIMAL"], "wide"),  # units of the last place, as a double with an error beyond 2**53
     "DOUBLE": "double",
     "FLOAT": "single",  # as a double
@@ -37,21 +37,21 @@ FORMS = {
     "INTERVAL": "span",  # microseconds, a month taken as 30 days, as when intervals are compared
     "VARCHAR": "text",  # its place among all texts there are
 }
-HELD = frozenset(FORMS) - {"INTERVAL", "HUGEINT"}  # what a column may be
+COLUMN_FORMS = frozenset(FORMS) - {"INTERVAL", "HUGEINT"}  # what a column may be
 
 
-def form(kind: Kind) -> str:
+def form_of(kind: ValueType) -> str:
     return FORMS.get(kind.name, "")
 
 
 @dataclass(frozen=True)
-class Value:
+class LoopValue:
     """Source of a value, of its error, of whether it is null and of whether it is in doubt; None: zero, never.
 
     `top`: it is no larger than that, a whole number where the value is one; `positive`: DuckDB's own is never below zero (but may be NaN).
     """
 
-    kind: Kind
+    kind: ValueType
     value: str
     error: str | None = None
     null: str | None = None
@@ -61,7 +61,7 @@ class Value:
 
     @property
     def form(self) -> str:
-        return form(self.kind)
+        return form_of(self.kind)
 
     @property
     def finite(self) -> bool:
@@ -104,11 +104,11 @@ class Statements:
             return one
         return other if condition == FALSE else self.let(f"where({condition}, {one}, {other})")
 
-    def fail(self, condition: str, *of: Value) -> None:
+    def fail(self, condition: str, *of: LoopValue) -> None:
         """A pair for which this is true, and none of these values null, may make DuckDB raise an error."""
         known = self.both(self.let(condition), self.negated(self.either(*(value.null for value in of))))
         if known is not None:
             self.fails.append(known)
 
-    def doubted(self, value: Value, condition: str | None) -> Value:
+    def doubted(self, value: LoopValue, condition: str | None) -> LoopValue:
         return replace(value, doubt=self.either(value.doubt, condition)) if condition else value

@@ -11,16 +11,16 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from headrace.expressions.bound_expression import Kind
-from headrace.expressions.loop_values import UNKNOWN, WHOLE, WIDE, Statements, Value
+from headrace.expressions.bound_expression import ValueType
+from headrace.expressions.loop_values import UNKNOWN, WHOLE_FORMS, WIDE, LoopValue, Statements
 
 ROUNDING = repr(2.0**-51)  # of one operation, on both sides
 LAST_BITS = repr(2.0**-47)
 SINGLE = repr(2.0**-22)
-ROOM = "1.0000001"  # for what is lost where errors themselves are computed
+ERROR_MARGIN = "1.0000001"  # for what is lost where errors themselves are computed
 TINY = "1e-300"  # where a result may be so small that it has fewer digits
-EXACT = 2.0**53  # whole numbers up to here are doubles
-DOUBLE, BOOLEAN = Kind("DOUBLE"), Kind("BOOLEAN")
+EXACT_DOUBLES = 2.0**53  # whole numbers up to here are doubles
+DOUBLE, BOOLEAN = ValueType("DOUBLE"), ValueType("BOOLEAN")
 POWERS = 15  # of ten that decimals of doubles are rounded to
 
 
@@ -28,7 +28,7 @@ class Unsupported(Exception):
     """This has no source in a loop; says what."""
 
 
-class Numbers:
+class NumberFunctions:
     """Functions of values; what they need is written down in `s`."""
 
     def __init__(self, statements: Statements) -> None:
@@ -38,38 +38,38 @@ class Numbers:
 
     def made(
         self,
-        of: tuple[Value, ...],
+        of: tuple[LoopValue, ...],
         source: str,
         spread: str | None,
         top: float,
         *,
         last: str | None = None,
         positive: bool = False,
-    ) -> Value:
+    ) -> LoopValue:
         """A value of doubles: `spread` is what errors of arguments can make of it, `last` its own error, relative."""
         let = self.s.let
         value = let(source)
-        parts = [f"({spread}) * {ROOM}"] if spread else []
+        parts = [f"({spread}) * {ERROR_MARGIN}"] if spread else []
         if last or spread:
             parts.append(f"abs({value}) * {last or ROUNDING}")
         error = let(" + ".join(parts)) if parts else None
-        return self.strict(of, Value(DOUBLE, value, error, top=top, positive=positive))
+        return self.strict(of, LoopValue(DOUBLE, value, error, top=top, positive=positive))
 
-    def strict(self, of: tuple[Value, ...], value: Value) -> Value:
+    def strict(self, of: tuple[LoopValue, ...], value: LoopValue) -> LoopValue:
         """Null where an argument is."""
         null = self.s.either(value.null, *(each.null for each in of))
         return replace(value, null=null, doubt=self.s.either(value.doubt, *(each.doubt for each in of)))
 
-    def plus(self, a: Value, b: Value, sign: str) -> Value:
+    def plus(self, a: LoopValue, b: LoopValue, sign: str) -> LoopValue:
         positive = sign == "+" and a.positive and b.positive
         return self.made((a, b), f"{a.value} {sign} {b.value}", _sum(a, b), a.top + b.top, positive=positive)
 
-    def times(self, a: Value, b: Value) -> Value:
+    def times(self, a: LoopValue, b: LoopValue) -> LoopValue:
         positive = (a.positive and b.positive) or a.value == b.value
         top = UNKNOWN if UNKNOWN in (a.top, b.top) else a.top * b.top  # of NaN and 0 it is NaN
         return self.made((a, b), f"{a.value} * {b.value}", _product(a, b), top, positive=positive)
 
-    def over(self, a: Value, b: Value) -> Value:
+    def over(self, a: LoopValue, b: LoopValue) -> LoopValue:
         value = self.s.let(f"{a.value} / {b.value}")
         constant = _number(b)
         top = a.top / abs(constant) if constant else UNKNOWN
@@ -81,12 +81,12 @@ class Numbers:
         found = self.made((a, b), value, spread, top, positive=a.positive and b.positive)
         return found if constant else self.s.doubted(found, self.s.let(f"{b.value} == 0.0"))  # its sign is DuckDB's own
 
-    def remainder(self, a: Value, b: Value) -> Value:
+    def remainder(self, a: LoopValue, b: LoopValue) -> LoopValue:
         if a.error or b.error:
             raise Unsupported("the remainder of a value that is not exact")
         return self.made((a, b), f"fmod({a.value}, {b.value})", None, a.top if _number(b) else UNKNOWN)
 
-    def root(self, a: Value) -> Value:
+    def root(self, a: LoopValue) -> LoopValue:
         top = math.sqrt(a.top) if a.positive else UNKNOWN
         if a.error is None:
             return self.made((a,), f"sqrt({a.value})", None, top, positive=True)
@@ -96,18 +96,18 @@ class Numbers:
             spread = f"where({a.value} >= {a.error}, {spread}, INF)"
         return self.made((a,), value, spread, top, positive=True)
 
-    def smooth(self, name: str, a: Value, slope: str, top: float = UNKNOWN, positive: bool = False) -> Value:
+    def smooth(self, name: str, a: LoopValue, slope: str, top: float = UNKNOWN, positive: bool = False) -> LoopValue:
         """A function that grows by no more than `slope` times as much as its argument."""
         spread = f"{slope} * {a.error}" if a.error else None
         return self.made((a,), f"{name}({a.value})", spread, top, last=LAST_BITS, positive=positive)
 
-    def tangent(self, a: Value) -> Value:
+    def tangent(self, a: LoopValue) -> LoopValue:
         value = self.s.let(f"tan({a.value})")
         steep = f"(1.0 + {value} * {value}) * {a.error}"
         spread = f"where({a.error} * (1.0 + abs({value})) < 0.25, 2.5 * {steep}, INF)" if a.error else None
         return self.made((a,), value, spread, UNKNOWN, last=LAST_BITS)
 
-    def arc(self, name: str, a: Value) -> Value:
+    def arc(self, name: str, a: LoopValue) -> LoopValue:
         """asin, acos: infinitely steep where they end."""
         spread = None
         if a.error:
@@ -115,7 +115,7 @@ class Numbers:
             spread = f"where({far} < 1.0, {a.error} / sqrt((1.0 - {far}) * (1.0 + {far})), INF)"
         return self.made((a,), f"{name}({a.value})", spread, UNKNOWN, last=LAST_BITS)
 
-    def angle(self, y: Value, x: Value) -> Value:
+    def angle(self, y: LoopValue, x: LoopValue) -> LoopValue:
         """atan2, which jumps where y changes its sign and x is negative."""
         off = _sum(y, x)
         jump = self.s.let(f"(abs({y.value}) <= {y.error or 0.0}) & ({x.value} <= {x.error or 0.0})")
@@ -127,16 +127,16 @@ class Numbers:
             (y, x), f"atan2({y.value}, {x.value})", spread, 4.0 if x.finite and y.finite else UNKNOWN, last=LAST_BITS
         )
 
-    def exponential(self, a: Value) -> Value:
+    def exponential(self, a: LoopValue) -> LoopValue:
         value = self.s.let(f"exp({a.value})")
         spread = f"where({a.error} < 1.0, 2.0 * {value} * {a.error}, INF) + {TINY}" if a.error else TINY
         return self.made((a,), value, spread, UNKNOWN, last=LAST_BITS, positive=True)
 
-    def logarithm(self, name: str, a: Value) -> Value:
+    def logarithm(self, name: str, a: LoopValue) -> LoopValue:
         spread = f"where({a.value} > {a.error}, 1.5 * {a.error} / ({a.value} - {a.error}), INF)" if a.error else None
         return self.made((a,), f"{name}({a.value})", spread, UNKNOWN, last=LAST_BITS)
 
-    def power(self, a: Value, b: Value) -> Value:
+    def power(self, a: LoopValue, b: LoopValue) -> LoopValue:
         exponent = _number(b)
         if exponent == 2.0:
             spread = f"(2.0 * abs({a.value}) + {a.error}) * {a.error} + {TINY}" if a.error else TINY
@@ -152,7 +152,7 @@ class Numbers:
             return self.made((a, b), source, spread, top, last=LAST_BITS, positive=exponent % 2 == 0)
         return self.made((a, b), source, self._power_spread(a, b, self.s.let(source)), UNKNOWN, last=LAST_BITS)
 
-    def _power_spread(self, a: Value, b: Value, value: str) -> str:
+    def _power_spread(self, a: LoopValue, b: LoopValue, value: str) -> str:
         parts = []
         if a.error:
             parts.append(f"(abs({b.value}) + {b.error or 0.0}) * {a.error} / ({a.value} - {a.error})")
@@ -161,7 +161,7 @@ class Numbers:
         off = self.s.let(" + ".join(parts))
         return f"where(({a.value} > {a.error or 0.0}) & ({off} < 0.1), 2.0 * abs({value}) * {off}, INF) + {TINY}"
 
-    def cube_root(self, a: Value) -> Value:
+    def cube_root(self, a: LoopValue) -> LoopValue:
         size = self.s.let(f"power(abs({a.value}), {1 / 3!r})")
         value = self.s.let(f"where({a.value} < 0.0, -{size}, {size})")
         spread = None
@@ -172,7 +172,7 @@ class Numbers:
 
     # --- steps: exact again, or in doubt -----------------------------------------------------------------------------
 
-    def stepped(self, name: str, a: Value) -> Value:
+    def stepped(self, name: str, a: LoopValue) -> LoopValue:
         """floor, ceil, trunc."""
         value = self.s.let(f"{name}({a.value})")
         found = self.made((a,), value, None, a.top, positive=a.positive)
@@ -181,7 +181,7 @@ class Numbers:
             found = self.s.doubted(found, self.s.let(f"({same}) ^ True"))
         return found
 
-    def rounded(self, a: Value, margin: float = 0.0) -> Value:
+    def rounded(self, a: LoopValue, margin: float = 0.0) -> LoopValue:
         """To whole numbers, halves away from zero; `margin`: DuckDB may take something this near to a half for either."""
         let = self.s.let
         whole = let(f"trunc({a.value})")
@@ -191,10 +191,10 @@ class Numbers:
         near = f"{a.error} + {margin!r}" if a.error and margin else a.error or (repr(margin) if margin else None)
         return self.s.doubted(found, let(f"(abs({rest} - 0.5) > {near}) ^ True")) if near else found
 
-    def rounded_to(self, a: Value, places: int) -> Value:
+    def rounded_to(self, a: LoopValue, places: int) -> LoopValue:
         if abs(places) > POWERS:
             raise Unsupported(f"round to {places} places")
-        ten = Value(DOUBLE, repr(10.0 ** abs(places)), top=10.0 ** abs(places), positive=True)
+        ten = LoopValue(DOUBLE, repr(10.0 ** abs(places)), top=10.0 ** abs(places), positive=True)
         there = self.times(a, ten) if places >= 0 else self.over(a, ten)
         back = self.rounded(there)
         found = self.over(back, ten) if places >= 0 else self.times(back, ten)
@@ -202,65 +202,65 @@ class Numbers:
             return found
         return self.s.doubted(found, self.s.let(f"(abs({there.value}) < 1e300) ^ True"))  # left as it is then
 
-    def sign(self, a: Value, kind: Kind) -> Value:
+    def sign(self, a: LoopValue, kind: ValueType) -> LoopValue:
         zero = "0" if a.form == "whole" else "0.0"
         value = self.s.let(f"where({a.value} > {zero}, 1, where({a.value} < {zero}, -1, 0))")
-        found = self.strict((a,), Value(kind, value, top=1.0))
+        found = self.strict((a,), LoopValue(kind, value, top=1.0))
         if not a.error:
             return found
         return self.s.doubted(found, self.s.let(f"((abs({a.value}) > {a.error}) | ({a.error} == 0.0)) ^ True"))
 
-    def size(self, a: Value) -> Value:
+    def size(self, a: LoopValue) -> LoopValue:
         self._within_mirrored(a)
         return self.strict((a,), replace(a, value=self.s.let(f"abs({a.value})"), positive=True))
 
-    def negative(self, a: Value) -> Value:
+    def negative(self, a: LoopValue) -> LoopValue:
         self._within_mirrored(a)
         if a.kind.name.startswith("U"):
             raise Unsupported(f"the negative of {a.kind}")
         return self.strict((a,), replace(a, value=self.s.let(f"-{a.value}"), positive=False))
 
-    def _within_mirrored(self, a: Value) -> None:
+    def _within_mirrored(self, a: LoopValue) -> None:
         """The least number of a type with a sign has no opposite in it."""
-        if a.form == "whole" and (low := WHOLE[a.kind.name][0]):
+        if a.form == "whole" and (low := WHOLE_FORMS[a.kind.name][0]):
             self._within(self.s.let(f"{a.value} > {low}"), a)
         if a.form == "wide" and a.top > wide_ends(a.kind)[1]:
             self._within(self.s.let(_below(a.value, a.error, a.kind)), a)
 
-    def _within(self, condition: str, *of: Value) -> None:
+    def _within(self, condition: str, *of: LoopValue) -> None:
         self.s.fail(self.s.negated(condition), *of)
 
     # --- of singles: doubles, rounded --------------------------------------------------------------------------------
 
-    def single(self, found: Value) -> Value:
+    def single(self, found: LoopValue) -> LoopValue:
         """A result as it is kept in 32 bits."""
         value = self.s.let(f"single({found.value})")
         error = self.s.let(f"{found.error} + abs({value}) * {SINGLE} + 1e-44") if found.error else None
         top = found.top if found.top < 1e38 else UNKNOWN
-        return replace(found, kind=Kind("FLOAT"), value=value, error=error, top=top)
+        return replace(found, kind=ValueType("FLOAT"), value=value, error=error, top=top)
 
     # --- of whole numbers --------------------------------------------------------------------------------------------
 
-    def whole(self, name: str, a: Value, b: Value, kind: Kind) -> Value:
+    def whole(self, name: str, a: LoopValue, b: LoopValue, kind: ValueType) -> LoopValue:
         """+ - * within the range of the type; beyond it DuckDB raises an error."""
-        low, high = WHOLE[kind.name]
+        low, high = WHOLE_FORMS[kind.name]
         top = a.top * b.top if name == "*" else a.top + b.top
         value = self.s.let(f"{a.value} {name} {b.value}")
         if kind.name.startswith("U") and name == "-":
             self._within(self.s.let(f"{value} >= 0"), a, b)
         if top > high:
             self._within(self._in_range(name, a, b, value, top, (low, high)), a, b)
-        return self.strict((a, b), Value(kind, value, top=min(top, high + 1)))
+        return self.strict((a, b), LoopValue(kind, value, top=min(top, high + 1)))
 
-    def _in_range(self, name: str, a: Value, b: Value, value: str, top: float, ends: tuple[int, int]) -> str:
+    def _in_range(self, name: str, a: LoopValue, b: LoopValue, value: str, top: float, ends: tuple[int, int]) -> str:
         if top < 2.0**62:
             return self.s.let(f"({value} >= {ends[0]}) & ({value} <= {ends[1]})")
         return self.s.let(f"abs(f64({a.value}) {name} f64({b.value})) < {min(float(ends[1]), 9.2e18)!r}")
 
-    def divided(self, name: str, a: Value, b: Value, kind: Kind) -> Value:
+    def divided(self, name: str, a: LoopValue, b: LoopValue, kind: ValueType) -> LoopValue:
         """// and %: towards zero; DuckDB raises an error where b is 0, and where the quotient is too large."""
         let = self.s.let
-        self._within(let(f"({b.value} != 0) & (({b.value} != -1) | ({a.value} > {WHOLE[kind.name][0]}))"), a, b)
+        self._within(let(f"({b.value} != 0) & (({b.value} != -1) | ({a.value} > {WHOLE_FORMS[kind.name][0]}))"), a, b)
         by = let(f"where(({b.value} == 0) | ({b.value} == -1), 1, {b.value})")
         down = let(f"{a.value} // {by}")
         rest = let(f"{a.value} - {down} * {by}")
@@ -270,34 +270,36 @@ class Numbers:
             value = let(f"where({b.value} == -1, -{a.value}, {towards})")
         else:
             value = let(f"where({up}, {rest} - {by}, {rest})")
-        return self.strict((a, b), Value(kind, value, top=a.top))
+        return self.strict((a, b), LoopValue(kind, value, top=a.top))
 
     # --- of decimals and numbers of more than 64 bits ------------------------------------------------------------------
 
-    def wide(self, of: tuple[Value, ...], source: str, spread: str | None, top: float, kind: Kind) -> Value:
+    def wide(
+        self, of: tuple[LoopValue, ...], source: str, spread: str | None, top: float, kind: ValueType
+    ) -> LoopValue:
         """Units of the last place: exact as long as a double holds them."""
         value = self.s.let(source)
-        parts = [f"({spread}) * {ROOM}"] if spread else []
-        if top > EXACT:
-            parts.append(f"where(abs({value}) < {EXACT!r}, 0.0, abs({value}) * {ROUNDING})")
+        parts = [f"({spread}) * {ERROR_MARGIN}"] if spread else []
+        if top > EXACT_DOUBLES:
+            parts.append(f"where(abs({value}) < {EXACT_DOUBLES!r}, 0.0, abs({value}) * {ROUNDING})")
         error = self.s.let(" + ".join(parts)) if parts else None
         low, high = wide_ends(kind)
         if top > high or low == 0:
             most = _below(value, error, kind)
             self._within(self.s.let(f"({most}) & ({value} >= {error or 0.0})" if low == 0 else most), *of)
-        return self.strict(of, Value(kind, value, error, top=min(top, high)))
+        return self.strict(of, LoopValue(kind, value, error, top=min(top, high)))
 
-    def wide_sum(self, a: Value, b: Value, sign: str, kind: Kind) -> Value:
+    def wide_sum(self, a: LoopValue, b: LoopValue, sign: str, kind: ValueType) -> LoopValue:
         if not a.kind.scale == b.kind.scale == kind.scale:
             raise Unsupported(f"a sum of {a.kind} and {b.kind}")
         return self.wide((a, b), f"{a.value} {sign} {b.value}", _sum(a, b), a.top + b.top, kind)
 
-    def wide_product(self, a: Value, b: Value, kind: Kind) -> Value:
+    def wide_product(self, a: LoopValue, b: LoopValue, kind: ValueType) -> LoopValue:
         if a.kind.scale + b.kind.scale != kind.scale:
             raise Unsupported(f"a product of {a.kind} and {b.kind}")
         return self.wide((a, b), f"{a.value} * {b.value}", _product(a, b, tiny=False), a.top * b.top, kind)
 
-    def rescaled(self, a: Value, kind: Kind) -> Value:
+    def rescaled(self, a: LoopValue, kind: ValueType) -> LoopValue:
         """A decimal with other places; those that are dropped are rounded, halves away from zero."""
         more = kind.scale - a.kind.scale
         if more >= 0:
@@ -313,28 +315,28 @@ class Numbers:
         return self.s.doubted(found, let(f"{a.error} > 0.0")) if a.error else found
 
 
-def wide_ends(kind: Kind) -> tuple[int, int]:
+def wide_ends(kind: ValueType) -> tuple[int, int]:
     """The least and the largest of a type, in units of the last place: exact, where doubles would round them."""
     return (1 - 10**kind.width, 10**kind.width - 1) if kind.name == "DECIMAL" else WIDE[kind.name]
 
 
-def _below(value: str, error: str | None, kind: Kind) -> str:
+def _below(value: str, error: str | None, kind: ValueType) -> str:
     """Whether a value is within its type for certain."""
     return f"abs({value}) + {error or 0.0} < {wide_ends(kind)[1] * (1 - 1e-9)!r}"
 
 
-def _sum(a: Value, b: Value) -> str | None:
+def _sum(a: LoopValue, b: LoopValue) -> str | None:
     return " + ".join(each.error for each in (a, b) if each.error) or None
 
 
-def _product(a: Value, b: Value, *, tiny: bool = True) -> str | None:
+def _product(a: LoopValue, b: LoopValue, *, tiny: bool = True) -> str | None:
     parts = [f"abs({a.value}) * {b.error}"] if b.error else []
     if a.error:
         parts.append(f"(abs({b.value}) + {b.error or 0.0}) * {a.error}")
     return " + ".join([*parts, *([TINY] if tiny else [])]) if parts else None
 
 
-def _number(value: Value) -> float | None:
+def _number(value: LoopValue) -> float | None:
     """Of a constant."""
     try:
         found = float(value.value)
@@ -343,19 +345,19 @@ def _number(value: Value) -> float | None:
     return found if math.isfinite(found) else None
 
 
-Function = Callable[[Numbers, Value], Value]
+Function = Callable[[NumberFunctions, LoopValue], LoopValue]
 SMOOTH: dict[str, Function] = {
-    "sqrt": Numbers.root,
-    "cbrt": Numbers.cube_root,
-    "exp": Numbers.exponential,
+    "sqrt": NumberFunctions.root,
+    "cbrt": NumberFunctions.cube_root,
+    "exp": NumberFunctions.exponential,
     "ln": lambda n, a: n.logarithm("log", a),
     "log": lambda n, a: n.logarithm("log10", a),
     "log10": lambda n, a: n.logarithm("log10", a),
     "log2": lambda n, a: n.logarithm("log2", a),
     "sin": lambda n, a: n.smooth("sin", a, "1.0", 1.5 if a.finite else UNKNOWN),
     "cos": lambda n, a: n.smooth("cos", a, "1.0", 1.5 if a.finite else UNKNOWN),
-    "tan": Numbers.tangent,
-    "cot": lambda n, a: n.over(Value(DOUBLE, "1.0", top=1.0, positive=True), n.tangent(a)),
+    "tan": NumberFunctions.tangent,
+    "cot": lambda n, a: n.over(LoopValue(DOUBLE, "1.0", top=1.0, positive=True), n.tangent(a)),
     "asin": lambda n, a: n.arc("asin", a),
     "acos": lambda n, a: n.arc("acos", a),
     "atan": lambda n, a: n.smooth("atan", a, "1.0", 2.0 if a.finite else UNKNOWN),
@@ -367,5 +369,5 @@ SMOOTH: dict[str, Function] = {
 }
 
 
-def _factor(number: float) -> Value:
-    return Value(DOUBLE, repr(number), top=number, positive=True)
+def _factor(number: float) -> LoopValue:
+    return LoopValue(DOUBLE, repr(number), top=number, positive=True)

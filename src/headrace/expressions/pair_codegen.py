@@ -21,13 +21,30 @@ import pyarrow as pa
 
 from headrace.columnar import duck
 from headrace.expressions import bound_expression as b
-from headrace.expressions.bound_expression import Given, Kind, Node, Unbound
-from headrace.expressions.casts import cast
-from headrace.expressions.loop_values import FALSE, HELD, TRUE, UNKNOWN, WHOLE, Statements, Value, form
-from headrace.expressions.number_functions import BOOLEAN, EXACT, ROOM, SMOOTH, Numbers, Unsupported, wide_ends
+from headrace.expressions.bound_expression import BoundNode, SideColumn, UnknownExpression, ValueType
+from headrace.expressions.casts import cast_value
+from headrace.expressions.loop_values import (
+    COLUMN_FORMS,
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    WHOLE_FORMS,
+    LoopValue,
+    Statements,
+    form_of,
+)
+from headrace.expressions.number_functions import (
+    BOOLEAN,
+    ERROR_MARGIN,
+    EXACT_DOUBLES,
+    SMOOTH,
+    NumberFunctions,
+    Unsupported,
+    wide_ends,
+)
 from headrace.expressions.syntax_tree import Tree, to_sql
 
-LARGEST = 1e30  # plain doubles are not beyond
+LARGEST_DOUBLE = 1e30  # plain doubles are not beyond
 LARGEST_WHOLE = 2**46  # nor plain whole numbers
 LARGEST_TIME = 2**55  # nor plain times, in microseconds, which are not before 1970 either
 END_OF_TIME = 2.0**61  # beyond, DuckDB has errors and infinities of its own
@@ -46,7 +63,7 @@ class Variable:
 
 
 @dataclass(frozen=True)
-class Source:
+class LoopSource:
     """Assignments over variables; then whether a pair is true, and whether DuckDB must say so (None: never)."""
 
     variables: tuple[Variable, ...]
@@ -56,19 +73,19 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Native:
+class CompiledPredicate:
     """A predicate that has source, the columns that it is about, and those that DuckDB computes for it."""
 
-    tree: Node
-    given: tuple[Given, ...]
+    tree: BoundNode
+    given: tuple[SideColumn, ...]
     sql: str
 
-    def source(self, *, plain: bool) -> Source:
+    def source(self, *, plain: bool) -> LoopSource:
         """plain: no column holds a null, or a number that is NaN, infinite or large."""
         return _source(self.tree, plain)
 
     @functools.cached_property
-    def columns(self) -> dict[Column, Kind]:
+    def columns(self) -> dict[Column, ValueType]:
         return {node.value: node.kind for node in self.tree.walk() if node.name == "column"}
 
 
@@ -83,47 +100,51 @@ class Obstacle:
         return f"{self.sql}: {self.why}"
 
 
-def native(tree: Tree, schemas: Mapping[str, pa.Schema]) -> Native | Obstacle:
+def compile_predicate(tree: Tree, schemas: Mapping[str, pa.Schema]) -> CompiledPredicate | Obstacle:
     """A predicate that has source; one without columns is not worth a loop."""
     sql = to_sql(tree)
     try:
-        node, given = b.bound(tree, schemas, HELD, _FUNCTIONS)
-        found = Native(node, given, sql)
+        node, given = b.bind_expression(tree, schemas, COLUMN_FORMS, _FUNCTIONS)
+        found = CompiledPredicate(node, given, sql)
         if not found.columns:
             return Obstacle(sql, "it is about no column")
         _source(node, False)
     except Unsupported as reason:
         return Obstacle(sql, str(reason))
-    except Unbound as reason:
+    except UnknownExpression as reason:
         return Obstacle(sql, f"{reason} of both sides")
     except duckdb.Error as error:
         return Obstacle(sql, str(error).split("\n")[0])
     return found
 
 
-def native_all(parts: Iterable[Tree], schemas: Mapping[str, pa.Schema]) -> tuple[Native | None, tuple[Obstacle, ...]]:
+def compile_conditions(
+    parts: Iterable[Tree], schemas: Mapping[str, pa.Schema]
+) -> tuple[CompiledPredicate | None, tuple[Obstacle, ...]]:
     """Source of those of several conditions that have it, together, and why others have none."""
     parts = list(parts)
     whole = _together(parts, schemas)
-    if isinstance(whole, Native):
+    if isinstance(whole, CompiledPredicate):
         return whole, ()
-    tried = [(part, native(part, schemas)) for part in parts]
+    tried = [(part, compile_predicate(part, schemas)) for part in parts]
     obstacles = tuple(found for _, found in tried if isinstance(found, Obstacle))
-    able = _together([part for part, found in tried if isinstance(found, Native)], schemas)
-    return (able if isinstance(able, Native) else None), obstacles
+    able = _together([part for part, found in tried if isinstance(found, CompiledPredicate)], schemas)
+    return (able if isinstance(able, CompiledPredicate) else None), obstacles
 
 
-def _together(parts: list[Tree], schemas: Mapping[str, pa.Schema]) -> Native | Obstacle | None:
+def _together(parts: list[Tree], schemas: Mapping[str, pa.Schema]) -> CompiledPredicate | Obstacle | None:
     if len(parts) > 1:
-        return native({"type": "CONJUNCTION_AND", "class": "CONJUNCTION", "alias": "", "children": parts}, schemas)
-    return native(parts[0], schemas) if parts else None
+        return compile_predicate(
+            {"type": "CONJUNCTION_AND", "class": "CONJUNCTION", "alias": "", "children": parts}, schemas
+        )
+    return compile_predicate(parts[0], schemas) if parts else None
 
 
 # --- from nodes to source --------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=256)
-def _source(tree: Node, plain: bool) -> Source:
+def _source(tree: BoundNode, plain: bool) -> LoopSource:
     made = _Translator(plain)
     found = made.value(tree)
     if found.form != "boolean":
@@ -131,7 +152,9 @@ def _source(tree: Node, plain: bool) -> Source:
     s = made.s
     true = s.both(found.value, s.negated(found.null)) or FALSE
     unsure = s.either(found.doubt, *s.fails)
-    return Source(tuple(made.variables.values()), tuple((name, text) for text, name in s.lines.items()), true, unsure)
+    return LoopSource(
+        tuple(made.variables.values()), tuple((name, text) for text, name in s.lines.items()), true, unsure
+    )
 
 
 _COMPARED = {"=": "==", "!=": "!=", "<>": "!=", "<": "<", ">": ">", "<=": "<=", ">=": ">="}
@@ -142,13 +165,13 @@ class _Translator:
     def __init__(self, plain: bool) -> None:
         self.plain = plain
         self.s = Statements()
-        self.n = Numbers(self.s)
+        self.n = NumberFunctions(self.s)
         self.variables: dict[Any, Variable] = {}
 
-    def value(self, node: Node) -> Value:
+    def value(self, node: BoundNode) -> LoopValue:
         if not _is_known(node.kind):
             raise Unsupported(f"a value of type {node.kind}")
-        if b.is_constant(node) and _can_compute(node):
+        if b.is_constant_node(node) and _can_compute(node):
             return self._constant(node)
         if node.name in _NODES:
             return _NODES[node.name](self, node)
@@ -159,21 +182,21 @@ class _Translator:
 
     # --- columns and constants ---------------------------------------------------------------------------------------
 
-    def _column(self, node: Node) -> Value:
+    def _column(self, node: BoundNode) -> LoopValue:
         name = self._variable(Variable("", column=node.value), node.value[0])
         null = None if self.plain else self._variable(Variable("", column=node.value, nulls=True), node.value[0])
         top = self._top(node.kind)
         error = None
-        if form(node.kind) == "wide" and top > EXACT:
-            error = self.s.let(f"where(abs({name}) < {EXACT!r}, 0.0, abs({name}) * {2.0**-52!r})")
-        return Value(node.kind, name, error, null, top=top)
+        if form_of(node.kind) == "wide" and top > EXACT_DOUBLES:
+            error = self.s.let(f"where(abs({name}) < {EXACT_DOUBLES!r}, 0.0, abs({name}) * {2.0**-52!r})")
+        return LoopValue(node.kind, name, error, null, top=top)
 
-    def _top(self, kind: Kind) -> float:
-        match form(kind):
+    def _top(self, kind: ValueType) -> float:
+        match form_of(kind):
             case "double" | "single":
-                return LARGEST if self.plain else UNKNOWN
+                return LARGEST_DOUBLE if self.plain else UNKNOWN
             case "whole":
-                high = WHOLE[kind.name][1] + 1
+                high = WHOLE_FORMS[kind.name][1] + 1
                 return min(high, LARGEST_WHOLE) if self.plain else high
             case "wide":
                 return -wide_ends(kind)[0] or wide_ends(kind)[1]
@@ -189,37 +212,39 @@ class _Translator:
             known = self.variables[wanted] = replace(wanted, name=f"{letter}{len(self.variables)}")
         return known.name
 
-    def _constant(self, node: Node) -> Value:
+    def _constant(self, node: BoundNode) -> LoopValue:
         found = _computed(node)
         null = TRUE if found is None else None
-        kind = node.kind if node.kind.name != "NULL" else Kind("BOOLEAN")
-        if form(kind) == "text":
-            return Value(kind, "0" if found is None else self._variable(Variable("", text=found), "k"), null=null)
-        if form(kind) == "boolean":
-            return Value(kind, TRUE if found else FALSE, null=null, top=1.0)
-        if form(kind) in ("double", "single"):
+        kind = node.kind if node.kind.name != "NULL" else ValueType("BOOLEAN")
+        if form_of(kind) == "text":
+            return LoopValue(kind, "0" if found is None else self._variable(Variable("", text=found), "k"), null=null)
+        if form_of(kind) == "boolean":
+            return LoopValue(kind, TRUE if found else FALSE, null=null, top=1.0)
+        if form_of(kind) in ("double", "single"):
             return _double(kind, 0.0 if found is None else found, null)
         whole = found or 0
-        if form(kind) == "wide":
-            exact = abs(whole) <= EXACT
-            return Value(
+        if form_of(kind) == "wide":
+            exact = abs(whole) <= EXACT_DOUBLES
+            return LoopValue(
                 kind,
                 repr(float(whole)),
                 None if exact else repr(abs(float(whole)) * 2.0**-52),
                 null,
                 top=abs(whole),
             )
-        return Value(kind, f"({whole})" if whole < 0 else str(whole), null=null, top=abs(whole), positive=whole >= 0)
+        return LoopValue(
+            kind, f"({whole})" if whole < 0 else str(whole), null=null, top=abs(whole), positive=whole >= 0
+        )
 
     # --- conditions --------------------------------------------------------------------------------------------------
 
-    def _and(self, node: Node) -> Value:
+    def _and(self, node: BoundNode) -> LoopValue:
         return self._joined([self.value(child) for child in node.children], of_all=True)
 
-    def _or(self, node: Node) -> Value:
+    def _or(self, node: BoundNode) -> LoopValue:
         return self._joined([self.value(child) for child in node.children], of_all=False)
 
-    def _joined(self, parts: Sequence[Value], *, of_all: bool) -> Value:
+    def _joined(self, parts: Sequence[LoopValue], *, of_all: bool) -> LoopValue:
         """Of three truths and doubt: one that is false for certain decides `and`, one that is true `or`."""
         s = self.s
         values = [part.value if not of_all else s.negated(part.value) for part in parts]
@@ -229,24 +254,24 @@ class _Translator:
         null = s.both(s.either(*(part.null for part in parts)), s.negated(decided))
         doubt = s.both(s.either(*(part.doubt for part in parts)), s.negated(certain))
         value = (s.negated(decided) if of_all else decided) or FALSE
-        return Value(BOOLEAN, value, null=null, doubt=doubt, top=1.0)
+        return LoopValue(BOOLEAN, value, null=null, doubt=doubt, top=1.0)
 
-    def _not(self, node: Node) -> Value:
+    def _not(self, node: BoundNode) -> LoopValue:
         found = self.value(node.children[0])
         return replace(found, value=self.s.negated(found.value))
 
-    def _is_null(self, node: Node) -> Value:
+    def _is_null(self, node: BoundNode) -> LoopValue:
         found = self.value(node.children[0])
         null = found.null or FALSE
         value = null if node.name == "is null" else self.s.negated(null)
-        return Value(BOOLEAN, value, doubt=found.doubt, top=1.0)
+        return LoopValue(BOOLEAN, value, doubt=found.doubt, top=1.0)
 
-    def _in(self, node: Node) -> Value:
+    def _in(self, node: BoundNode) -> LoopValue:
         one, *others = (self.value(child) for child in node.children)
         found = self._joined([self._compared("==", one, other) for other in others], of_all=False)
         return found if node.name == "in" else replace(found, value=self.s.negated(found.value))
 
-    def _comparison(self, node: Node) -> Value:
+    def _comparison(self, node: BoundNode) -> LoopValue:
         one, other = (self.value(child) for child in node.children)
         if node.name in _COMPARED:
             return self._compared(_COMPARED[node.name], one, other)
@@ -254,16 +279,16 @@ class _Translator:
         nulls = s.both(one.null, other.null) or FALSE
         equal = s.either(s.both(same.value, s.negated(s.either(one.null, other.null))), nulls) or FALSE
         value = equal if node.name == _SAME else s.negated(equal)
-        return Value(BOOLEAN, value, doubt=same.doubt, top=1.0)
+        return LoopValue(BOOLEAN, value, doubt=same.doubt, top=1.0)
 
-    def _compared(self, sign: str, a: Value, c: Value) -> Value:
+    def _compared(self, sign: str, a: LoopValue, c: LoopValue) -> LoopValue:
         if a.form != c.form or (a.form == "wide" and a.kind.scale != c.kind.scale):
             raise Unsupported(f"a comparison of {a.kind} with {c.kind}")
-        found = self.n.strict((a, c), Value(BOOLEAN, TRUE, top=1.0))
+        found = self.n.strict((a, c), LoopValue(BOOLEAN, TRUE, top=1.0))
         plain = f"{a.value} {sign} {c.value}"
         if a.error or c.error:
             apart = self.s.let(f"{a.value} - {c.value}")
-            off = self.s.let(f"({' + '.join(each.error for each in (a, c) if each.error)}) * {ROOM}")
+            off = self.s.let(f"({' + '.join(each.error for each in (a, c) if each.error)}) * {ERROR_MARGIN}")
             sure = self.s.let(f"(abs({apart}) > {off}) | (({apart} == 0.0) & ({off} == 0.0))")
             doubt = self.s.both(self.s.negated(sure), self.s.negated(found.null))
             return self.s.doubted(replace(found, value=self.s.let(plain)), doubt)
@@ -273,7 +298,7 @@ class _Translator:
 
     # --- branches ----------------------------------------------------------------------------------------------------
 
-    def _reached(self, node: Node, reach: str | None) -> Value:
+    def _reached(self, node: BoundNode, reach: str | None) -> LoopValue:
         """A value that is only computed where `reach` is true (None: nowhere): only there can it fail."""
         before, self.s.fails = self.s.fails, []
         found = self.value(node)
@@ -283,7 +308,7 @@ class _Translator:
             self.s.fails.append(reached)
         return found
 
-    def _case(self, node: Node) -> Value:
+    def _case(self, node: BoundNode) -> LoopValue:
         s = self.s
         *checks, last = node.children
         reach: str | None = TRUE  # where no earlier condition is true for certain
@@ -300,7 +325,7 @@ class _Translator:
             found = s.doubted(self._chosen(true, value, found), doubt)
         return replace(found, kind=node.kind)
 
-    def _coalesce(self, node: Node) -> Value:
+    def _coalesce(self, node: BoundNode) -> LoopValue:
         s = self.s
         reach: str | None = TRUE
         values = []
@@ -313,7 +338,7 @@ class _Translator:
             found = s.doubted(self._chosen(null, found, value), value.doubt)
         return replace(found, kind=node.kind)
 
-    def _chosen(self, condition: str, one: Value, other: Value) -> Value:
+    def _chosen(self, condition: str, one: LoopValue, other: LoopValue) -> LoopValue:
         s = self.s
         if one.form != other.form or one.kind.scale != other.kind.scale:
             raise Unsupported(f"a choice between {one.kind} and {other.kind}")
@@ -322,7 +347,7 @@ class _Translator:
             error = s.chosen(condition, one.error or "0.0", other.error or "0.0")
         null = s.chosen(condition, one.null or FALSE, other.null or FALSE)
         doubt = s.chosen(condition, one.doubt or FALSE, other.doubt or FALSE)
-        return Value(
+        return LoopValue(
             one.kind,
             s.chosen(condition, one.value, other.value),
             error,
@@ -332,19 +357,19 @@ class _Translator:
             one.positive and other.positive,
         )
 
-    def _cast(self, node: Node) -> Value:
-        return cast(self.n, self.value(node.children[0]), node.kind, lenient=node.lenient)
+    def _cast(self, node: BoundNode) -> LoopValue:
+        return cast_value(self.n, self.value(node.children[0]), node.kind, lenient=node.lenient)
 
     # --- functions ---------------------------------------------------------------------------------------------------
 
-    def _function(self, node: Node, of: tuple[Value, ...]) -> Value:
+    def _function(self, node: BoundNode, of: tuple[LoopValue, ...]) -> LoopValue:
         found = self._of_times(node, of) or self._of_numbers(node, of)
         if found is None:
             kinds = ", ".join(str(child.kind) for child in node.children)
             raise Unsupported(f"{node.name}({kinds}) of both sides")
         return replace(found, kind=node.kind)
 
-    def _of_numbers(self, node: Node, of: tuple[Value, ...]) -> Value | None:
+    def _of_numbers(self, node: BoundNode, of: tuple[LoopValue, ...]) -> LoopValue | None:
         name = _ALIASES.get(node.name, node.name)
         forms = {each.form for each in of}
         if name in ("greatest", "least") and len(forms) == 1:
@@ -363,7 +388,7 @@ class _Translator:
                 return None
         return None
 
-    def _of_doubles(self, name: str, of: tuple[Value, ...], node: Node) -> Value | None:
+    def _of_doubles(self, name: str, of: tuple[LoopValue, ...], node: BoundNode) -> LoopValue | None:
         n, a, other = self.n, of[0], of[1] if len(of) > 1 else of[0]
         match name, len(of):
             case (("+" | "-"), 2):
@@ -394,12 +419,12 @@ class _Translator:
                 return n.negative(a)
             case (("isnan" | "isinf" | "isfinite"), 1) if a.error is None:
                 test = {"isnan": "({0} != {0})", "isinf": "(abs({0}) == INF)", "isfinite": "(abs({0}) < INF)"}[name]
-                return n.strict(of, Value(BOOLEAN, self.s.let(test.format(a.value)), top=1.0))
+                return n.strict(of, LoopValue(BOOLEAN, self.s.let(test.format(a.value)), top=1.0))
             case _, 1 if name in SMOOTH:
                 return SMOOTH[name](n, a)
         return None
 
-    def _of_whole(self, name: str, of: tuple[Value, ...], node: Node) -> Value | None:
+    def _of_whole(self, name: str, of: tuple[LoopValue, ...], node: BoundNode) -> LoopValue | None:
         match name, of:
             case (("+" | "-" | "*"), (a, other)):
                 return self.n.whole(name, a, other, node.kind)
@@ -413,7 +438,7 @@ class _Translator:
                 return self.n.sign(a, node.kind)
         return None
 
-    def _of_wide(self, name: str, of: tuple[Value, ...], node: Node) -> Value | None:
+    def _of_wide(self, name: str, of: tuple[LoopValue, ...], node: BoundNode) -> LoopValue | None:
         match name, of:
             case (("+" | "-"), (a, other)):
                 return self.n.wide_sum(a, other, name, node.kind)
@@ -425,13 +450,13 @@ class _Translator:
                 return self.n.negative(a)
         return None
 
-    def _of_times(self, node: Node, of: tuple[Value, ...]) -> Value | None:
+    def _of_times(self, node: BoundNode, of: tuple[LoopValue, ...]) -> LoopValue | None:
         strict = self.n.strict
         match node.name, tuple(each.form for each in of):
             case "normalized_interval", ("span",):
                 return of[0]
             case "-", ("time", "time"):
-                found = self._moved(of, "-", Kind("INTERVAL"))
+                found = self._moved(of, "-", ValueType("INTERVAL"))
                 if self.plain or of[0].kind.name == "TIMESTAMP":
                     return found
                 before = self.s.let(f"({of[0].value} < 0) | ({of[1].value} < 0)")  # 1970, where DuckDB is off by some
@@ -444,40 +469,40 @@ class _Translator:
                 return self._moved(of, "+", node.kind)
             case "-", ("date", "date"):
                 self.s.fail(f"(abs({of[0].value}) > 100000000) | (abs({of[1].value}) > 100000000)", *of)
-                return strict(of, Value(node.kind, self.s.let(f"{of[0].value} - {of[1].value}"), top=2.0**32))
+                return strict(of, LoopValue(node.kind, self.s.let(f"{of[0].value} - {of[1].value}"), top=2.0**32))
             case "epoch", ("span",):
                 self._refuse_months(node)
                 value = self.s.let(f"f64({of[0].value}) / 1000000.0")
                 error = self.s.let(f"abs({value}) * {2.0**-50!r}")
-                return strict(of, Value(node.kind, value, error, top=of[0].top / 1e6))
+                return strict(of, LoopValue(node.kind, value, error, top=of[0].top / 1e6))
             case (("date_diff" | "datediff"), ("time", "time")):
                 return self._difference(node, of)
         return None
 
-    def _moved(self, of: tuple[Value, ...], sign: str, kind: Kind) -> Value:
+    def _moved(self, of: tuple[LoopValue, ...], sign: str, kind: ValueType) -> LoopValue:
         top = of[0].top + of[1].top
         if top >= END_OF_TIME:
             far = [f"(abs(f64({each.value})) >= {END_OF_TIME / 2!r})" for each in of]
             self.s.fail(" | ".join(far), *of)
         return self.n.strict(
-            of, Value(kind, self.s.let(f"{of[0].value} {sign} {of[1].value}"), top=min(top, END_OF_TIME))
+            of, LoopValue(kind, self.s.let(f"{of[0].value} {sign} {of[1].value}"), top=min(top, END_OF_TIME))
         )
 
-    def _refuse_months(self, node: Node) -> None:
-        spans = [each for each in node.walk() if each.kind.name == "INTERVAL" and b.is_constant(each)]
+    def _refuse_months(self, node: BoundNode) -> None:
+        spans = [each for each in node.walk() if each.kind.name == "INTERVAL" and b.is_constant_node(each)]
         if any(map(_months, spans)):
             raise Unsupported("months and years, which differ in length")
 
-    def _difference(self, node: Node, of: tuple[Value, ...]) -> Value:
+    def _difference(self, node: BoundNode, of: tuple[LoopValue, ...]) -> LoopValue:
         unit = _computed(node.children[0])
         size = _UNITS.get(str(unit).lower().removesuffix("s"))
         if size is None:
             raise Unsupported(f"date_diff in {unit}")
-        self._moved(of, "-", Kind("INTERVAL"))  # for its errors
+        self._moved(of, "-", ValueType("INTERVAL"))  # for its errors
         source = f"{of[1].value} // {size} - {of[0].value} // {size}"
-        return self.n.strict(of, Value(node.kind, self.s.let(source), top=(of[0].top + of[1].top) / size + 1.0))
+        return self.n.strict(of, LoopValue(node.kind, self.s.let(source), top=(of[0].top + of[1].top) / size + 1.0))
 
-    def _extreme(self, name: str, a: Value, c: Value) -> Value:
+    def _extreme(self, name: str, a: LoopValue, c: LoopValue) -> LoopValue:
         """greatest, least: of what is not null. How far off it is, is how far off one of them is."""
         s = self.s
         sign = ">" if name == "greatest" else "<"
@@ -492,7 +517,7 @@ class _Translator:
             error = s.let(
                 f"where(({a.value} == {a.value}) & ({c.value} == {c.value}) & ({one} == {one}) & ({other} == {other}), {larger}, INF)"
             )
-        both = Value(a.kind, value, error, top=max(a.top, c.top), positive=a.positive and c.positive)
+        both = LoopValue(a.kind, value, error, top=max(a.top, c.top), positive=a.positive and c.positive)
         found = both
         if a.null or c.null:
             found = self._chosen(a.null or FALSE, replace(c, null=None, doubt=None), both)
@@ -500,7 +525,7 @@ class _Translator:
         return replace(found, null=s.both(a.null, c.null), doubt=s.either(a.doubt, c.doubt))
 
 
-_NODES: dict[str, Callable[[_Translator, Node], Value]] = {
+_NODES: dict[str, Callable[[_Translator, BoundNode], LoopValue]] = {
     "column": _Translator._column,
     "and": _Translator._and,
     "or": _Translator._or,
@@ -609,42 +634,42 @@ _FUNCTIONS = (
 )
 
 
-def _can_compute(node: Node) -> bool:
+def _can_compute(node: BoundNode) -> bool:
     return all(_is_known(each.kind) and each.name in _CONSTANT_FUNCTIONS | {"constant", "cast"} for each in node.walk())
 
 
-def _is_known(kind: Kind) -> bool:
-    return bool(form(kind)) or kind.name == "NULL"
+def _is_known(kind: ValueType) -> bool:
+    return bool(form_of(kind)) or kind.name == "NULL"
 
 
 @functools.lru_cache(maxsize=1024)
-def _computed(node: Node) -> Any:
+def _computed(node: BoundNode) -> Any:
     """The value of a constant: units of decimals, microseconds of times and intervals, days of dates."""
     if node.name == "constant" and node.kind.name in ("VARCHAR", "BOOLEAN"):
         return node.value
     found = _asked(node, partial(_as_number, node.kind))
-    if form(node.kind) in ("time", "date") and _asked(node, "isfinite({})".format) is False:
+    if form_of(node.kind) in ("time", "date") and _asked(node, "isfinite({})".format) is False:
         raise Unsupported("a time without an end")
     return int(found.scaleb(node.kind.scale)) if isinstance(found, Decimal) else found
 
 
-def _months(node: Node) -> int:
+def _months(node: BoundNode) -> int:
     """Of a constant interval."""
     return int(_asked(node, "extract(year FROM {0}) * 12 + extract(month FROM {0})".format) or 0)
 
 
-def _asked(node: Node, of: Callable[[str], str]) -> Any:
+def _asked(node: BoundNode, of: Callable[[str], str]) -> Any:
     """What DuckDB says of a constant."""
     try:
-        return duck.rows(f"SELECT {of(b.constant_sql(node, _CONSTANT_FUNCTIONS))}")[0][0]
+        return duck.fetch_rows(f"SELECT {of(b.constant_sql(node, _CONSTANT_FUNCTIONS))}")[0][0]
     except duckdb.Error as error:
         raise Unsupported(str(error).split("\n")[0]) from None
-    except Unbound as reason:
+    except UnknownExpression as reason:
         raise Unsupported(f"{reason} of constants") from None
 
 
-def _as_number(kind: Kind, sql: str) -> str:
-    match form(kind):
+def _as_number(kind: ValueType, sql: str) -> str:
+    match form_of(kind):
         case "time":
             return f"epoch_us({sql})"
         case "span":
@@ -655,15 +680,15 @@ def _as_number(kind: Kind, sql: str) -> str:
     return sql
 
 
-def _double(kind: Kind, number: float, null: str | None) -> Value:
+def _double(kind: ValueType, number: float, null: str | None) -> LoopValue:
     if not math.isfinite(number):
-        return Value(kind, "NAN" if math.isnan(number) else "INF" if number > 0 else "(-INF)", null=null)
+        return LoopValue(kind, "NAN" if math.isnan(number) else "INF" if number > 0 else "(-INF)", null=null)
     text = f"({number!r})" if number < 0 or repr(number).startswith("-") else repr(number)
-    return Value(kind, text, null=null, top=abs(number), positive=number >= 0)
+    return LoopValue(kind, text, null=null, top=abs(number), positive=number >= 0)
 
 
-def _places(node: Node) -> int:
-    if not b.is_constant(node):
+def _places(node: BoundNode) -> int:
+    if not b.is_constant_node(node):
         raise Unsupported("round to places that differ")
     return int(_computed(node))
 
@@ -671,14 +696,14 @@ def _places(node: Node) -> int:
 # --- numbers as they are written ---------------------------------------------------------------------------------------
 
 
-def constant(tree: Tree) -> float:
+def number_constant(tree: Tree) -> float:
     """The value of a plain number beside doubles; unsupported when it is none, or too large."""
     literal = tree.get("literal") or {}
     text = literal.get("text", "")
     if literal.get("kind") not in ("INTEGER", "NUMERIC") or not _NUMBER.fullmatch(text):
         raise Unsupported("no plain number")
     value = _as_double(text)
-    if abs(value) > LARGEST:
+    if abs(value) > LARGEST_DOUBLE:
         raise Unsupported("a large number")
     return value
 
@@ -689,12 +714,12 @@ _NUMBER = re.compile(r"-?[0-9_]*\.?[0-9_]*(?:[eE][+-]?[0-9]+)?")
 @functools.lru_cache(maxsize=1024)
 def _as_double(text: str) -> float:
     """A literal as DuckDB has it beside a double: one with many digits is a decimal first."""
-    return float(duck.rows(f"SELECT CAST({text} AS DOUBLE)")[0][0])
+    return float(duck.fetch_rows(f"SELECT CAST({text} AS DOUBLE)")[0][0])
 
 
 def is_constant(tree: Tree) -> bool:
     try:
-        constant(tree)
+        number_constant(tree)
     except Unsupported:
         return False
     return True

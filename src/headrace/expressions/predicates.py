@@ -11,14 +11,20 @@ import pyarrow as pa
 
 from headrace.columnar.types import has_float
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
-from headrace.expressions.pair_codegen import Native, Obstacle, constant, is_constant, native_all
-from headrace.expressions.syntax_tree import Tree, columns_of, conjuncts, nested, parse, to_sql, walk
+from headrace.expressions.pair_codegen import (
+    CompiledPredicate,
+    Obstacle,
+    compile_conditions,
+    is_constant,
+    number_constant,
+)
+from headrace.expressions.syntax_tree import Tree, columns_of, conjuncts, parse, to_sql, walk_tree, with_deep_recursion
 
 Column = Callable[[Tree, Mapping[str, pa.Schema]], tuple[str, str] | None]
 
 
 @dataclass(frozen=True)
-class Key:
+class KeyEquality:
     """One equality `l.left = r.right` between two columns that hash alike."""
 
     left: str
@@ -27,7 +33,7 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Near:
+class BandCondition:
     """`point` (side, column) lies within `width` of the interval between two columns of the other side, `moving`."""
 
     point: tuple[str, str]
@@ -37,22 +43,26 @@ class Near:
 
 
 @dataclass(frozen=True)
-class Predicate:
+class JoinPredicate:
     """A join predicate: equalities that routing can use, and the whole of it."""
 
     text: str
     sql: str
-    keys: tuple[Key, ...]
+    keys: tuple[KeyEquality, ...]
     safe: bool  # cannot fail on any pair, so it may be evaluated in any order
     ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
     plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
     near: (
-        Near | None
+        BandCondition | None
     )  # a part, or two, that keep two doubles near each other; none where others would not fail if it alone were asked
-    band: Near | None  # one part that does so with numbers and times of any type: for routing, and beside tables
-    box: Near | None  # two parts that do so, `l.x >= r.a and l.x < r.b`: beside tables
-    native: Native | None  # the whole as source of a compiled loop
-    residual: Native | None  # beside keys, what a compiled loop can hold against pairs; what it cannot cannot fail
+    band: (
+        BandCondition | None
+    )  # one part that does so with numbers and times of any type: for routing, and beside tables
+    box: BandCondition | None  # two parts that do so, `l.x >= r.a and l.x < r.b`: beside tables
+    native: CompiledPredicate | None  # the whole as source of a compiled loop
+    residual: (
+        CompiledPredicate | None
+    )  # beside keys, what a compiled loop can hold against pairs; what it cannot cannot fail
     columns: frozenset[tuple[str, ...]]
     obstacles: tuple[Obstacle, ...] = ()  # parts that no loop can hold against pairs, if one would
     one_sided: tuple[
@@ -60,7 +70,7 @@ class Predicate:
     ] = ()  # (side, condition on its tuples) that it implies and cannot fail
 
 
-def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
+def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredicate:
     """Check the predicate of a join over `l.*` and `r.*` and find its equalities."""
     if not isinstance(text, str):
         checked_scalar(text, {"l": left, "r": right}, "on")  # says what it is instead
@@ -68,8 +78,8 @@ def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
 
 
 @functools.lru_cache(maxsize=256)
-@nested
-def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
+@with_deep_recursion
+def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredicate:
     what = "on"
     found = checked_scalar(text, {"l": left, "r": right}, what)
     demand_boolean(found.type, text, what)
@@ -80,8 +90,8 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> Predicate:
     by_part = [_key(part, left, right) for part in parts]
     keys = [key for key in by_part if key]
     others = [part for part, key in zip(parts, by_part, strict=True) if not key]
-    looped, obstacles = native_all(others, schemas)
-    return Predicate(
+    looped, obstacles = compile_conditions(others, schemas)
+    return JoinPredicate(
         text=text,
         sql=found.sql,
         keys=tuple(keys),
@@ -122,7 +132,7 @@ def _unqualified(tree: Any) -> Any:
     return {name: _unqualified(value) for name, value in tree.items()}
 
 
-def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> Key | None:
+def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> KeyEquality | None:
     """The equality of a left and a right column, if this conjunct is one that hashing can serve."""
     if tree.get("type") != "COMPARE_EQUAL":
         return None
@@ -134,7 +144,7 @@ def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> Key | None:
         return None
     l, r = _own_name(left, named["l"]), _own_name(right, named["r"])
     common = _common_type(left.field(l).type, right.field(r).type)
-    return Key(l, r, common) if common is not None else None
+    return KeyEquality(l, r, common) if common is not None else None
 
 
 def _compares_its_own_way(kind: pa.DataType) -> bool:
@@ -154,37 +164,37 @@ def _is_range(tree: Tree) -> bool:
     return sides in ([{"l"}, {"r"}], [{"r"}, {"l"}])
 
 
-def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> Near | None:
+def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> BandCondition | None:
     """The conjunct as an interval of one side that a point of the other must lie in, if it is one."""
     schemas = {"l": left, "r": right}
     if tree.get("type") == "COMPARE_BETWEEN":
         point, low, high = (column(tree[part], schemas) for part in ("input", "lower", "upper"))
         if point and low and high and low[0] == high[0] != point[0] and _one_kind(schemas, point, low, high):
-            return Near(point, low[0], (low[1], high[1]), 0.0)
+            return BandCondition(point, low[0], (low[1], high[1]), 0.0)
         return None
     if tree.get("type") not in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO") or not is_constant(tree["right"]):
         return None
     distance = _call(tree["left"], "abs", 1)
     difference = _call(distance[0], "-", 2) if distance else None
     ends = [_double(end, schemas) for end in difference] if difference else []
-    width = constant(tree["right"])
+    width = number_constant(tree["right"])
     if len(ends) == 2 and ends[0] and ends[1] and ends[0][0] != ends[1][0] and width >= 0:
-        return Near(ends[1], ends[0][0], (ends[0][1], ends[0][1]), width)
+        return BandCondition(ends[1], ends[0][0], (ends[0][1], ends[0][1]), width)
     return None
 
 
-def _first(found: Iterable[Near | None]) -> Near | None:
+def _first(found: Iterable[BandCondition | None]) -> BandCondition | None:
     return next((each for each in found if each), None)
 
 
-def _box(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema], column: Column) -> Near | None:
+def _box(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema], column: Column) -> BandCondition | None:
     """Two conjuncts that keep a point above one column of the other side and below another; whether the ends count is left
     to who holds pairs against the predicate."""
     bounds = [found for found in (_bound(part, schemas, column) for part in parts) if found]
     for low, above in bounds:
         for below, high in bounds:
             if above == below and low[0] == high[0] and _one_kind(schemas, above, low, high):
-                return Near(above, low[0], (low[1], high[1]), 0.0)
+                return BandCondition(above, low[0], (low[1], high[1]), 0.0)
     return None
 
 
@@ -303,7 +313,7 @@ MOST_DECIMALS = 18  # of a literal beside whole numbers: with more the type that
 
 def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
     """True only when no pair of tuples whatever can make the predicate raise an error."""
-    return all(_safe_part(node, scopes) for node in walk(tree))
+    return all(_safe_part(node, scopes) for node in walk_tree(tree))
 
 
 def _safe_part(node: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
@@ -326,7 +336,7 @@ def _safe_part(node: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
 
 def _comparable(node: Tree, types: set[pa.DataType]) -> bool:
     """Whether no value has to be converted in a way that can fail."""
-    literals = [each for each in walk(node) if each.get("class") == "CONSTANT"]
+    literals = [each for each in walk_tree(node) if each.get("class") == "CONSTANT"]
     if any(_literal_kind(each) == "BOOLEAN" for each in literals):
         return all(map(pa.types.is_boolean, types))
     if literals and not all(map(_is_number, types)):

@@ -16,19 +16,19 @@ Tree = dict[str, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-KNOWN = 1_024  # answers of DuckDB about texts that are kept: a query is built of the same ones again and again
-DEEPEST = 20_000  # calls within each other; a sum of a thousand terms is a tree of a thousand levels
+CACHED_ANSWERS = 1_024  # answers of DuckDB about texts that are kept: a query is built of the same ones again and again
+DEEPEST_TREE = 20_000  # calls within each other; a sum of a thousand terms is a tree of a thousand levels
 _recursing = threading.RLock()  # the limit is the interpreter's
 
 
-def nested(check: Callable[P, R]) -> Callable[P, R]:
+def with_deep_recursion(check: Callable[P, R]) -> Callable[P, R]:
     """For functions of a text that walk its tree: a deep one gets room, one that is too deep a named error."""
 
     @functools.wraps(check)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         with _recursing:
             usual = sys.getrecursionlimit()
-            sys.setrecursionlimit(max(usual, DEEPEST))
+            sys.setrecursionlimit(max(usual, DEEPEST_TREE))
             try:
                 return check(*args, **kwargs)
             except RecursionError:
@@ -53,9 +53,9 @@ def parse(text: str, what: str) -> Tree:
     return tree
 
 
-@functools.lru_cache(maxsize=KNOWN)
+@functools.lru_cache(maxsize=CACHED_ANSWERS)
 def _serialised(text: str) -> str:
-    found: str = duck.rows("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"])[0][0]
+    found: str = duck.fetch_rows("SELECT json_serialize_sql(?)", [f"SELECT {text}\n"])[0][0]
     return found
 
 
@@ -65,15 +65,15 @@ def _has_clauses(node: Tree) -> bool:
     return not plain_from or any(node.get(c) for c in clauses) or bool(node["group_expressions"] or node["modifiers"])
 
 
-def walk(tree: Any) -> Iterator[Tree]:
+def walk_tree(tree: Any) -> Iterator[Tree]:
     if isinstance(tree, dict):
         if "class" in tree:
             yield tree
         for value in tree.values():
-            yield from walk(value)
+            yield from walk_tree(value)
     elif isinstance(tree, list):
         for value in tree:
-            yield from walk(value)
+            yield from walk_tree(value)
 
 
 def columns_of(tree: Any, bound: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
@@ -95,7 +95,7 @@ def columns_of(tree: Any, bound: frozenset[str] = frozenset()) -> Iterator[tuple
 
 
 def _lambda_parameters(tree: Tree) -> frozenset[str]:
-    names = {node["column_names"][0] for node in walk(tree.get("lhs")) if node["class"] == "COLUMN_REF"}
+    names = {node["column_names"][0] for node in walk_tree(tree.get("lhs")) if node["class"] == "COLUMN_REF"}
     return frozenset(name.lower() for name in names | set(tree.get("named_parameters") or ()))
 
 
@@ -103,15 +103,15 @@ def to_sql(tree: Tree) -> str:
     return _printed(json.dumps({"error": False, "statements": [{"node": _select(tree), "named_param_map": []}]}))
 
 
-@functools.lru_cache(maxsize=KNOWN)
+@functools.lru_cache(maxsize=CACHED_ANSWERS)
 def _printed(text: str) -> str:
-    sql: str = duck.rows("SELECT json_deserialize_sql(?::JSON)", [text])[0][0]
+    sql: str = duck.fetch_rows("SELECT json_deserialize_sql(?::JSON)", [text])[0][0]
     return f"({sql.removeprefix('SELECT ')})"
 
 
 @functools.cache
 def _blank_select() -> str:
-    text = duck.rows("SELECT json_serialize_sql('SELECT 1')")[0][0]
+    text = duck.fetch_rows("SELECT json_serialize_sql('SELECT 1')")[0][0]
     return json.dumps(json.loads(text)["statements"][0]["node"])
 
 

@@ -13,7 +13,7 @@ from headrace.operators import (
     time_join,
 )
 from headrace.operators.apply import ApplyOperator
-from headrace.operators.base import Operator, State
+from headrace.operators.base import Operator, StateKind
 from headrace.operators.count_aggregate import CountAggregateOperator
 from headrace.operators.count_join import CountJoinOperator, RankOperator
 from headrace.operators.flow import Planner
@@ -45,7 +45,7 @@ __all__ = [
     "OrderOperator",
     "PaneAggregateOperator",
     "RankOperator",
-    "State",
+    "StateKind",
     "StatelessOperator",
     "TimeJoinOperator",
     "TupleAggregateOperator",

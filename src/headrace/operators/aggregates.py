@@ -10,22 +10,22 @@ from typing import Any, Self
 import pyarrow as pa
 
 from headrace.expressions import Partial
-from headrace.operators.base import Appended, Arranged, Results, Slot
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
-from headrace.operators.keyed_operator import Keyed
+from headrace.operators.base import AppendedState, Arrangement, Results, Slot
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
+from headrace.operators.keyed_operator import KeyedOperator
 from headrace.plan import Named
-from headrace.plan.columns_read import Names, names_of, read_by
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.columns_read import Names, columns_read, names_of
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
 from headrace.support.durations import format_duration
-from headrace.support.event_time import FOREVER, NEVER, minus
+from headrace.support.event_time import FOREVER, NEVER, move_back
 
 WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, that it did not put out
 
 
 @dataclass(frozen=True)
-class GroupedOperator(Keyed):
+class GroupedOperator(KeyedOperator):
     functions: Named
     texts: tuple[str, ...]
 
@@ -49,7 +49,7 @@ class OverPartials(GroupedOperator):
         return [name for partial in self.partials for name, _, _ in partial.columns]
 
     def needs(self, side: int, live: Names) -> Names:
-        return names_of(self.by) | read_by(sql for part in self.partials for _, sql, _ in part.columns)
+        return names_of(self.by) | columns_read(sql for part in self.partials for _, sql, _ in part.columns)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class OverTuples(GroupedOperator):
     def needs(self, side: int, live: Names) -> Names:
         if self.ordered:  # the sequence is that of whole tuples
             return names_of(self.schemas[side].names)
-        return names_of(self.by) | read_by(sql for _, sql in self.functions)
+        return names_of(self.by) | columns_read(sql for _, sql in self.functions)
 
     def stored(self, side: int) -> set[str]:
         return set(self.schemas[side].names)
@@ -77,20 +77,20 @@ class WithholdingOperator(GroupedOperator):
 
     whole_from: int | None = field(default=None, kw_only=True)  # all of its input came from then on; None: all there is
 
-    def since(self, time: int) -> Self:
+    def complete_from(self, time: int) -> Self:
         return replace(self, whole_from=time)
 
     @property
-    def begins(self) -> int | None:
+    def withholds_before(self) -> int | None:
         return self.whole_from
 
-    def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         withheld = sum(noted.get(WITHHELD, 0) for noted in (before or {}, *notes))
         return {WITHHELD: withheld} if withheld else {}
 
 
 @dataclass(frozen=True)
-class WindowAggregate(WithholdingOperator, Appended):
+class WindowAggregate(WithholdingOperator, AppendedState):
     """Over time windows [k*every, k*every + window)."""
 
     window: int
@@ -104,17 +104,17 @@ class WindowAggregate(WithholdingOperator, Appended):
         if (held := open_windows(slot)) is None:
             return
         before, after = slot.before[0], slot.after[0]
-        if self.begins is not None and before < (last := min(self.begins + self.window - 1, after)):
+        if self.withholds_before is not None and before < (last := min(self.withholds_before + self.window - 1, after)):
             slot.note(**{WITHHELD: self.close(held, before, last).num_rows})
             before = last
         yield 0, self.close(held, before, after)
 
     @property
-    def arranged(self) -> Arranged:
-        return Arranged.POSITION
+    def arrangement_kind(self) -> Arrangement:
+        return Arrangement.POSITION
 
     def watermark(self, inputs: Sequence[int]) -> int:
-        return minus(inputs[0], self.window)
+        return move_back(inputs[0], self.window)
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         """Start of the first window that is not closed: position t is in an open window iff t >= this."""
@@ -126,16 +126,16 @@ class WindowAggregate(WithholdingOperator, Appended):
     def longest_window(self) -> int:
         return self.window
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rates, lag = (inputs[0].rate,), inputs[0].lag
         sending = inputs[0].rate * figures.partials.get(self.name, 1.0)
         span = max((self.window - self.every / 2) / 1e6 + lag - inputs[0].delay, 0.0)
         held = figures.held.get(self.name, sending * span)
         results = figures.results.get(self.name, sending * self.window / self.every)
         behind = lag + self.window / 1e6
-        return Load(rates, (sending,), (held,), 0.0, results), Pace(results, behind, behind)
+        return OperatorLoad(rates, (sending,), (held,), 0.0, results), StreamPace(results, behind, behind)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         first, last = counted.times
         closed = last // self.every - (first - self.window) // self.every  # windows that the sample lies in
         found = {
@@ -147,13 +147,13 @@ class WindowAggregate(WithholdingOperator, Appended):
         return found
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return self._words(f"window {format_duration(self.window)} every {format_duration(self.every)}")
 
 
 def plan_over_time(
     node: nodes.BoundedAggregation,
-    sofar: PlanSoFar,
+    sofar: PlanBuilder,
     over_partials: Callable[..., OverPartials],
     over_tuples: Callable[..., OverTuples],
     **window: int,

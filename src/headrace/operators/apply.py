@@ -20,19 +20,19 @@ import pyarrow as pa
 
 from headrace.columnar.types import SUBSTREAM, TS, TS_TYPE
 from headrace.kernels.keyed import processor_calls
-from headrace.kernels.keyed.substream_tuples import Sequences
+from headrace.kernels.keyed.substream_tuples import SubstreamTuples
 from headrace.kernels.windows.aggregate import times
-from headrace.operators.base import Appended, Arranged, Results, Slot, Unkeyed
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
+from headrace.operators.base import AppendedState, Arrangement, Results, Slot, UnkeyedOperator
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.plan.columns_read import Names, names_of
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.processor import Declaration, Processor, StateTable, Table
 from headrace.query import nodes
 from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
 from headrace.state.blocks import Block
 from headrace.support.durations import format_duration
 from headrace.support.event_time import FOREVER, NEVER
-from headrace.support.secrets import Sealed
+from headrace.support.secrets import SealedSettings
 
 WORTH = 20_000  # rows of a block: fewer may as well stay as they are
 EMITTED = "emitted"  # what it notes: the largest `ts` of its results
@@ -41,7 +41,7 @@ FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
 
 
 @dataclass(frozen=True)
-class ApplyOperator(Unkeyed, Appended):
+class ApplyOperator(UnkeyedOperator, AppendedState):
     split: str  # the name of the split before it
     rule: nodes.Rule
     declared: Declaration
@@ -59,7 +59,7 @@ class ApplyOperator(Unkeyed, Appended):
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         return replace(self, schemas=schemas)
 
-    def put_out(self, output: int) -> pa.Schema:
+    def output_schema(self, output: int) -> pa.Schema:
         return self.declared.outputs[output][1]
 
     @property
@@ -79,8 +79,8 @@ class ApplyOperator(Unkeyed, Appended):
         return TS
 
     @property
-    def arranged(self) -> Arranged:
-        return Arranged.ANYHOW
+    def arrangement_kind(self) -> Arrangement:
+        return Arrangement.ANYHOW
 
     @property
     def holds_tuples(self) -> bool:
@@ -102,7 +102,7 @@ class ApplyOperator(Unkeyed, Appended):
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         return list(inputs)
 
-    def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The largest `ts` of all its results."""
         return {EMITTED: max(noted[EMITTED] for noted in ({EMITTED: NEVER, **(before or {})}, *notes))}
 
@@ -117,30 +117,30 @@ class ApplyOperator(Unkeyed, Appended):
     def run(self, slot: Slot) -> Results:
         groups = slot.groups(0)
         if groups and slot.after[0] > slot.before[0]:
-            yield from _Turns(self, slot, groups).run()
+            yield from _SlotCalls(self, slot, groups).run()
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rate, lag = inputs[0].rate, inputs[0].lag
         results = rate * figures.matching.get(self.name, 1.0)
         held = figures.held.get(self.name, rate * max(lag - inputs[0].delay, 0.0))
-        return Load((rate,), (rate,), (held,), 0.0, results), Pace(results, lag, lag)
+        return OperatorLoad((rate,), (rate,), (held,), 0.0, results), StreamPace(results, lag, lag)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         share = counted.out / counted.arrived[0] if counted.arrived[0] else 1.0
         return {"matching": share, "held": counted.held}
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"apply {self.declared.name} to each of {self.rule.substreams} substreams{self.declared.words}"
 
 
 @dataclass(frozen=True)
-class _Turn:
+class _SubstreamCall:
     """What one substream is handed in an epoch."""
 
     substream: int
     first: int  # its first `ts`, now or long ago
-    handed: Sequences
+    handed: SubstreamTuples
     ticks: range
     end: int | None
 
@@ -149,7 +149,7 @@ class _Turn:
         return self.handed.tuples(self.substream)
 
 
-class _Turns:
+class _SlotCalls:
     """One slot in one epoch: what its substreams are handed, and what becomes of their tables."""
 
     def __init__(self, operator: ApplyOperator, slot: Slot, groups: list[int]) -> None:
@@ -179,11 +179,13 @@ class _Turns:
         self.slot.note(**{EMITTED: self.emitted})
         self._begun([turn for turn in turns if turn.substream not in known])
 
-    def _called(self, turn: _Turn, own: Mapping[str, Table]) -> Iterator[tuple[int, pa.Table]]:
+    def _called(self, turn: _SubstreamCall, own: Mapping[str, Table]) -> Iterator[tuple[int, pa.Table]]:
         processor, substream = self.operator.processor, turn.substream
-        with Sealed(vars(processor)).hiding():
+        with SealedSettings(vars(processor)).hiding():
             copy = processor_calls.copy_of(processor, self._owner, substream, self.operator.rule.substreams)
-            yield from processor_calls.run(copy, self.declared, substream, turn.tuples, own, turn.ticks, turn.end)
+            yield from processor_calls.run_processor(
+                copy, self.declared, substream, turn.tuples, own, turn.ticks, turn.end
+            )
 
     @property
     def _owner(self) -> str:
@@ -191,13 +193,13 @@ class _Turns:
 
     # --- what is handed over -------------------------------------------------------------------------------------------
 
-    def _turns(self, known: Mapping[int, int]) -> list[_Turn]:
+    def _turns(self, known: Mapping[int, int]) -> list[_SubstreamCall]:
         trimmed = self.slot.trimmed(0)
         blocks = [b for b in (*self.slot.old(0), *self.slot.new(0)) if b.low is not None and b.low < self.after]
         cut = self.slot.tables(trimmed, 0)
         tables = cut + self.slot.tables([b for b in blocks if b not in trimmed], 0)
         self.slot.left(0, self._left(cut))
-        handed = Sequences(tables, self.operator.schemas[0], self.before, self.after, self.members)
+        handed = SubstreamTuples(tables, self.operator.schemas[0], self.before, self.after, self.members)
         found = []
         for number in self.members:
             now = handed.first(number)
@@ -208,7 +210,7 @@ class _Turns:
                 self.declared.every, first, self.before, self.after, self.last, self.reached
             )
             if now is not None or ticks or self.end is not None:
-                found.append(_Turn(number, first, handed, ticks, self.end))
+                found.append(_SubstreamCall(number, first, handed, ticks, self.end))
         return found
 
     def _left(self, tables: Sequence[pa.Table]) -> pa.Table:
@@ -223,7 +225,7 @@ class _Turns:
 
     # --- tables ----------------------------------------------------------------------------------------------------------
 
-    def _begun(self, turns: Sequence[_Turn]) -> None:
+    def _begun(self, turns: Sequence[_SubstreamCall]) -> None:
         """Substreams whose first tuple came now."""
         if not turns:
             return
@@ -237,7 +239,7 @@ def _pairs(firsts: pa.Table) -> list[tuple[int, int]]:
     return list(zip(firsts.column("of").to_pylist(), firsts.column("first").cast(pa.int64()).to_pylist(), strict=True))
 
 
-def plan(node: nodes.Apply, sofar: PlanSoFar) -> Flow:
+def plan(node: nodes.Apply, sofar: PlanBuilder) -> Flow:
     flows = sofar.flows(node.input)
     operator = ApplyOperator(
         sofar.name("apply"),

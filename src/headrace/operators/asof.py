@@ -7,24 +7,24 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.expressions import Key
-from headrace.kernels.windows.asof import look_up
-from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
-from headrace.operators.joins import Paired, by_keys, keys_in_place, without_null
-from headrace.operators.keyed_operator import Keyed
+from headrace.expressions import KeyEquality
+from headrace.kernels.windows.asof import join_asof
+from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
+from headrace.operators.joins import PairedOperator, aligned_keys, drop_null_keys, key_groupings
+from headrace.operators.keyed_operator import KeyedOperator
 from headrace.operators.placement import Placement
 from headrace.plan.columns_read import Names, names_of
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.routing import Grouping, HashGrouping
 
 
 @dataclass(frozen=True)
-class AsOfOperator(Replaced, Paired, Keyed):
+class AsOfOperator(ReplacedState, PairedOperator, KeyedOperator):
     """Tuples of the left wait for both watermarks; of the right, the changes that can still be asked for are held."""
 
-    keys: tuple[Key, ...]
+    keys: tuple[KeyEquality, ...]
     within: int | None
     keep: bool
 
@@ -37,7 +37,7 @@ class AsOfOperator(Replaced, Paired, Keyed):
 
     def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
         """Without those that meet nothing and are not kept."""
-        return tuples if side == 0 and self.keep else without_null(tuples, self.by)
+        return tuples if side == 0 and self.keep else drop_null_keys(tuples, self.by)
 
     # --- whose slots it can share --------------------------------------------------------------------------------------
 
@@ -50,8 +50,8 @@ class AsOfOperator(Replaced, Paired, Keyed):
         return Placement(self.follows or self.name, tuple(map(frozenset, named)), grouping.types) if self.by else None
 
     def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
-        keys = keys_in_place(self.keys, self.schemas, handed)
-        return by_keys(keys, drop_null=False) if keys else None
+        keys = aligned_keys(self.keys, self.schemas, handed)
+        return key_groupings(keys, drop_null=False) if keys else None
 
     # --- time and state ------------------------------------------------------------------------------------------------
 
@@ -75,12 +75,12 @@ class AsOfOperator(Replaced, Paired, Keyed):
         if not (groups := slot.groups(0)):
             return
         asking, changes = (slot.held(side, self.schemas[side], groups) for side in (0, 1))
-        results, waiting, kept = look_up(self, asking, changes, slot.after)  # best effort changes nothing
+        results, waiting, kept = join_asof(self, asking, changes, slot.after)  # best effort changes nothing
         slot.hold(0, waiting, grouped=True)
         slot.hold(1, kept, grouped=True)
         yield 0, results
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         left, right = inputs
         lag = max(left.lag, right.lag)
         waiting = left.rate * max(lag - left.delay, 0.0)
@@ -88,25 +88,27 @@ class AsOfOperator(Replaced, Paired, Keyed):
         held = figures.held.get(self.name, waiting + right.rate * max(back - right.delay, 0.0))
         results = left.rate * figures.matching.get(self.name, 1.0)
         rates = (left.rate, right.rate)
-        return Load(rates, rates, (waiting, max(held - waiting, 0.0)), 0.0, results), Pace(results, lag, lag)
+        return OperatorLoad(rates, rates, (waiting, max(held - waiting, 0.0)), 0.0, results), StreamPace(
+            results, lag, lag
+        )
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         share = counted.out / counted.arrived[0] if counted.arrived[0] else 1.0
         return {"matching": share, "held": counted.held}
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return nodes.as_of_words(self.by, self.within, self.keep)
 
 
-def plan(node: nodes.AsOf, sofar: PlanSoFar) -> Flow:
+def plan(node: nodes.AsOf, sofar: PlanBuilder) -> Flow:
     left, right = sofar.flows(node.left), sofar.flows(node.right)
     operator = AsOfOperator(
         sofar.name("asof"),
         stage_after(left, right),
         (node.left.schema, node.right.schema),
         node.schema,
-        by_keys(node.keys, drop_null=False),
+        key_groupings(node.keys, drop_null=False),
         node.by,
         node.columns,
         node.keys,

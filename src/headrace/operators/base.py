@@ -28,16 +28,16 @@ from headrace.support.event_time import NEVER
 
 if TYPE_CHECKING:
     from headrace.columnar.arrow import Numbers
-    from headrace.expressions.predicates import Near
+    from headrace.expressions.predicates import BandCondition
     from headrace.kernels.keyed.keyed_table import KeyedTable
     from headrace.operators.placement import Placement
-    from headrace.plan.figures import Counted, Figures, Load, Pace
+    from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
     from headrace.state.blocks import Block
 
 Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
 
 
-class State(Enum):
+class StateKind(Enum):
     """What becomes of the tuples that an operator is sent."""
 
     APPENDED = "blocks that are added, merged and dropped whole"
@@ -45,7 +45,7 @@ class State(Enum):
     NONE = "nothing"
 
 
-class Arranged(Enum):
+class Arrangement(Enum):
     """How the rows of a group lie in a block of state."""
 
     HASH = "by the hash of the key, which groups are ranges of"
@@ -137,7 +137,7 @@ class Operator(ABC):
         default_factory=dict, kw_only=True, compare=False, repr=False
     )  # as the query says it
 
-    state: ClassVar[State]
+    state: ClassVar[StateKind]
 
     # --- its inputs --------------------------------------------------------------------------------------------------
 
@@ -146,7 +146,7 @@ class Operator(ABC):
     def router(self) -> Router:
         """How its tuples find their slots, unless a plan says otherwise."""
 
-    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+    def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
         """All the ways that there are, to compare what they cost."""
         return [self.router]
 
@@ -160,7 +160,7 @@ class Operator(ABC):
         """By what its tuples find their slot, for people."""
 
     @property
-    def band(self) -> Near | None:
+    def band(self) -> BandCondition | None:
         """The interval in which a pair's numbers must lie, if ranges of them can be its groups."""
         return None
 
@@ -232,17 +232,17 @@ class Operator(ABC):
         """Whether best effort lets its state expire as if nothing could come late."""
         return False
 
-    def since(self, time: int) -> Self:
+    def complete_from(self, time: int) -> Self:
         """The same operator, all of whose input comes from a time on, if that makes a difference to it."""
         return self
 
     @property
-    def begins(self) -> int | None:
+    def withholds_before(self) -> int | None:
         """Windows that began before this time are withheld; None: none are."""
         return None
 
     @property
-    def beside(self) -> str:
+    def colocate_with(self) -> str:
         """An operator in whose slots it can run whenever all of each of its groups is in one; none: by itself."""
         return ""
 
@@ -271,7 +271,7 @@ class Operator(ABC):
         """What is sent of tuples by value: themselves, unless less of them is enough."""
         return tuples
 
-    def remembered(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the notes that the operator keeps beside its state, from the notes of its slots; before: None in the first epoch."""
         return {key: value for noted in (before or {}, *notes) for key, value in noted.items()}
 
@@ -282,15 +282,15 @@ class Operator(ABC):
         """What it puts out in one slot in one epoch."""
 
     @abstractmethod
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         """What it meets when its windows are full, and what it puts out."""
 
     @abstractmethod
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         """Figures that follow from what was counted on a sample, by the field of `Figures` that they belong to."""
 
     @property
-    def can_split(self) -> bool:
+    def can_split_group(self) -> bool:
         """Whether a hot group can be done by several slots."""
         return False
 
@@ -308,7 +308,7 @@ class Operator(ABC):
         """Whether an output is one of results, and not what it only tells another part of itself."""
         return True
 
-    def put_out(self, output: int) -> pa.Schema:
+    def output_schema(self, output: int) -> pa.Schema:
         """The schema of one of its outputs; those that have several of different kinds say so."""
         return self.schema
 
@@ -316,11 +316,11 @@ class Operator(ABC):
 
     @property
     @abstractmethod
-    def words(self) -> str | None:
+    def summary(self) -> str | None:
         """Itself on one line; None: it is part of another."""
 
     @property
-    def meets(self) -> str | None:
+    def pairing(self) -> str | None:
         """How it finds the pairs that it looks for; None: it looks for none."""
         return None
 
@@ -336,10 +336,10 @@ class Operator(ABC):
 
 
 @dataclass(frozen=True)
-class Appended(Operator):
+class AppendedState(Operator):
     """The tuples it is sent become its state as they are: exchange by reference, the message is the block."""
 
-    state: ClassVar[State] = State.APPENDED
+    state: ClassVar[StateKind] = StateKind.APPENDED
 
     @property
     @abstractmethod
@@ -348,12 +348,12 @@ class Appended(Operator):
 
     @property
     @abstractmethod
-    def arranged(self) -> Arranged:
+    def arrangement_kind(self) -> Arrangement:
         """How the rows of a group lie in a block."""
 
-    def lying(self, side: int) -> Arranged:
+    def arrangement(self, side: int) -> Arrangement:
         """The same of one input, if they differ."""
-        return self.arranged
+        return self.arrangement_kind
 
     @abstractmethod
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
@@ -374,12 +374,12 @@ class Appended(Operator):
 
 
 @dataclass(frozen=True)
-class Replaced(Operator):
+class ReplacedState(Operator):
     """Its state is written anew in every epoch: exchange by value, since tuples do not stay as they come."""
 
-    state: ClassVar[State] = State.REPLACED
+    state: ClassVar[StateKind] = StateKind.REPLACED
     position: ClassVar[str] = "ts"
-    arranged: ClassVar[Arranged] = Arranged.POSITION
+    arrangement_kind: ClassVar[Arrangement] = Arrangement.POSITION
 
     @property
     def holds_tuples(self) -> bool:
@@ -390,7 +390,7 @@ class Replaced(Operator):
 
 
 @dataclass(frozen=True)
-class Unkeyed(Operator):
+class UnkeyedOperator(Operator):
     """Its tuples have no key: none lies in a slot by its values, and no group of them is hot."""
 
     @property
@@ -406,7 +406,7 @@ class Unkeyed(Operator):
 
 
 @dataclass(frozen=True)
-class Sequential(Unkeyed, Replaced):
+class SequentialOperator(UnkeyedOperator, ReplacedState):
     """All in one slot, in sequence; whole tuples wait for the watermark."""
 
     @property
@@ -422,17 +422,17 @@ class Sequential(Unkeyed, Replaced):
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         return replace(self, schemas=schemas)
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         return load_of_waiting(inputs)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         return {}
 
 
-def load_of_waiting(inputs: Sequence[Pace]) -> tuple[Load, Pace]:
+def load_of_waiting(inputs: Sequence[StreamPace]) -> tuple[OperatorLoad, StreamPace]:
     """Of tuples that only wait for the watermark, all inputs for the slowest."""
-    from headrace.plan.figures import Load, Pace
+    from headrace.plan.figures import OperatorLoad, StreamPace
 
     rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
     state = tuple(flow.rate * max(lag - flow.delay, 0.0) for flow in inputs)
-    return Load(rates, rates, state, 0.0, sum(rates)), Pace(sum(rates), lag, lag)
+    return OperatorLoad(rates, rates, state, 0.0, sum(rates)), StreamPace(sum(rates), lag, lag)

@@ -9,16 +9,16 @@ import pyarrow as pa
 
 from headrace.kernels.windows import aggregate
 from headrace.operators.aggregates import GroupedOperator
-from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
+from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.plan.columns_read import Names, names_of
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
 
 
 @dataclass(frozen=True)
-class CountAggregateOperator(Replaced, GroupedOperator):
+class CountAggregateOperator(ReplacedState, GroupedOperator):
     last: int
     every: int
 
@@ -39,21 +39,21 @@ class CountAggregateOperator(Replaced, GroupedOperator):
         slot.hold(0, kept, grouped=True)
         yield 0, results
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rates, lag = (inputs[0].rate,), inputs[0].lag
         results = figures.results.get(self.name, inputs[0].rate / self.every)
         held = figures.held.get(self.name, float(self.last))
-        return Load(rates, rates, (held,), 0.0, results), Pace(results, lag, lag)
+        return OperatorLoad(rates, rates, (held,), 0.0, results), StreamPace(results, lag, lag)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         return {"results": counted.out / counted.span, "held": counted.held}
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return self._words(f"last {self.last} every {self.every}")
 
 
-def plan(node: nodes.CountAggregate, sofar: PlanSoFar) -> Flow:
+def plan(node: nodes.CountAggregate, sofar: PlanBuilder) -> Flow:
     flows = sofar.flows(node.input)
     operator = CountAggregateOperator(
         sofar.name("aggregate"),

@@ -18,15 +18,15 @@ import pyarrow.compute as pc
 
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import SUBSTREAM
-from headrace.kernels.joins.pairs import numbers
+from headrace.kernels.joins.pairs import column_numbers
 from headrace.kernels.joins.window_join import Strip
 from headrace.kernels.windows import order
-from headrace.operators.base import Replaced, Results, Sequential, Slot, load_of_waiting
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
+from headrace.operators.base import ReplacedState, Results, SequentialOperator, Slot, load_of_waiting
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings
-from headrace.operators.keyed_operator import Keyed
+from headrace.operators.keyed_operator import KeyedOperator
 from headrace.plan.columns_read import Names, names_of
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
 from headrace.support.event_time import FOREVER, NEVER
@@ -38,7 +38,7 @@ RANK_COLUMNS = (pa.field("__rank", pa.int64()), pa.field("__other", pa.int64()))
 
 
 @dataclass(frozen=True)
-class RankOperator(Sequential):
+class RankOperator(SequentialOperator):
     """Gives the tuples of two streams their numbers, in sequence."""
 
     def run(self, slot: Slot) -> Results:
@@ -47,23 +47,23 @@ class RankOperator(Sequential):
         given = tuple(slot.noted.get("given", (0, 0)))
         ready = []
         for side in (0, 1):
-            released, waiting = order.release(slot.held(side, self.schemas[side], None), slot.bound)
+            released, waiting = order.release_in_sequence(slot.held(side, self.schemas[side], None), slot.bound)
             slot.hold(side, waiting, grouped=False)
             ready.append(released)
         slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
-        yield from enumerate(order.rank(ready[0], ready[1], given))
+        yield from enumerate(order.rank_tuples(ready[0], ready[1], given))
 
     @property
     def relays(self) -> bool:
         return True
 
     @property
-    def words(self) -> None:
+    def summary(self) -> None:
         return None
 
 
 @dataclass(frozen=True)
-class RankWithinOperator(Replaced, Keyed):
+class RankWithinOperator(ReplacedState, KeyedOperator):
     """The same on substreams: numbers within each. How many were given stands among the tuples that wait on the left,
     one row per substream: the only ones with numbers."""
 
@@ -94,7 +94,7 @@ class RankWithinOperator(Replaced, Keyed):
         counts = held[0].column("__rank").is_valid()
         given, left = held[0].filter(counts), held[0].filter(pc.invert(counts))
         before = zip(*(given.column(name).to_pylist() for name in (SUBSTREAM, "__rank", "__other")), strict=True)
-        ready, waiting = zip(*(order.release(table, slot.bound) for table in (left, held[1])), strict=True)
+        ready, waiting = zip(*(order.release_in_sequence(table, slot.bound) for table in (left, held[1])), strict=True)
         ready_left = ready[0].drop_columns([field.name for field in RANK_COLUMNS])
         ranked_left, ranked_right, sofar = order.rank_within(
             ready_left, ready[1], SUBSTREAM, {key: (l, r) for key, l, r in before}
@@ -116,10 +116,10 @@ class RankWithinOperator(Replaced, Keyed):
             schema=self._held(0),
         )
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         return load_of_waiting(inputs)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         return {}
 
     @property
@@ -127,7 +127,7 @@ class RankWithinOperator(Replaced, Keyed):
         return True
 
     @property
-    def words(self) -> None:
+    def summary(self) -> None:
         return None
 
 
@@ -149,8 +149,8 @@ class CountJoinOperator(JoinOperator):
         return (Strip(1, "__other", "__rank", self.n1, -1), Strip(0, "__other", "__rank", self.n2, -1))
 
     def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
-        since_l = numbers(right, "__other", r) - numbers(left, "__rank", l)
-        since_r = numbers(left, "__other", l) - numbers(right, "__rank", r)
+        since_l = column_numbers(right, "__other", r) - column_numbers(left, "__rank", l)
+        since_r = column_numbers(left, "__other", l) - column_numbers(right, "__rank", r)
         found: npt.NDArray[np.bool_] = ((since_l >= 1) & (since_l <= self.n1)) | ((since_r >= 1) & (since_r <= self.n2))
         return found
 
@@ -172,7 +172,7 @@ class CountJoinOperator(JoinOperator):
         return SUBSTREAM in self.schemas[0].names
 
     def merged(self, side: int, state: pa.Table) -> pa.Table:
-        return among_last(state, max(self.n1, self.n2)) if self.in_substreams else state
+        return last_of_substream(state, max(self.n1, self.n2)) if self.in_substreams else state
 
     @property
     def trims_by_merging(self) -> bool:
@@ -188,20 +188,20 @@ class CountJoinOperator(JoinOperator):
             return [NEVER, NEVER]
         return [FOREVER if done else totals[0] - self.n1, FOREVER if done else totals[1] - self.n2]
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)
         pairs = rates[1] * self.n1 + rates[0] * self.n2
         results = pairs * figures.matching.get(self.name, 1 / max(self.n1, self.n2))
         reach = figures.reach.get(self.name, 0)
-        return Load(rates, rates, (self.n1, self.n2), pairs, results, reach), Pace(results, lag, lag)
+        return OperatorLoad(rates, rates, (self.n1, self.n2), pairs, results, reach), StreamPace(results, lag, lag)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         left, right = counted.arrived
         pairs = right * min(self.n1, left) + left * min(self.n2, right)
         return {"matching": counted.out / pairs if pairs else 0.0}
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"join on {' '.join(self.text.split())} last {self.n1}, {self.n2}"
 
     @property
@@ -209,7 +209,7 @@ class CountJoinOperator(JoinOperator):
         return self.ranker
 
 
-def among_last(state: pa.Table, last: int) -> pa.Table:
+def last_of_substream(state: pa.Table, last: int) -> pa.Table:
     """Without rows that so many of their substream, among these, came after: whatever is to come counts these first."""
     substreams, ranks = (np.asarray(state.column(name)) for name in (SUBSTREAM, "__rank"))
     newest = np.full(int(substreams.max(initial=-1)) + 1, -1, np.int64)
@@ -217,7 +217,7 @@ def among_last(state: pa.Table, last: int) -> pa.Table:
     return state.filter(pa.array(ranks > newest[substreams] - last))
 
 
-def plan(node: nodes.CountJoin, sofar: PlanSoFar) -> Flow:
+def plan(node: nodes.CountJoin, sofar: PlanBuilder) -> Flow:
     left, right = sofar.flows(node.left), sofar.flows(node.right)
     ranker = _ranker(node, sofar.name("rank"), stage_after(left, right))
     sofar.add(ranker, left, right)

@@ -8,18 +8,18 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.kernels.windows.distinct import KEPT, keep_first
-from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
-from headrace.operators.keyed_operator import Keyed
+from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
+from headrace.operators.keyed_operator import KeyedOperator
 from headrace.plan.columns_read import Names, names_of
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
 from headrace.support.durations import format_duration
 
 
 @dataclass(frozen=True)
-class DistinctOperator(Replaced, Keyed):
+class DistinctOperator(ReplacedState, KeyedOperator):
     """Tuples wait for the watermark; of those that were put out, the ones that can still keep another out are held."""
 
     within: int
@@ -51,22 +51,22 @@ class DistinctOperator(Replaced, Keyed):
         slot.hold(0, kept, grouped=True)
         yield 0, results
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rate, lag = inputs[0].rate, inputs[0].lag
         results = rate * figures.matching.get(self.name, 1.0)
         held = figures.held.get(self.name, results * self.within / 1e6 + rate * max(lag - inputs[0].delay, 0.0))
-        return Load((rate,), (rate,), (held,), 0.0, results), Pace(results, lag, lag)
+        return OperatorLoad((rate,), (rate,), (held,), 0.0, results), StreamPace(results, lag, lag)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         kept = counted.out / counted.arrived[0] if counted.arrived[0] else 1.0
         return {"matching": kept, "held": counted.held}
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"distinct by {', '.join(self.by) or 'nothing'} within {format_duration(self.within)}"
 
 
-def plan(node: nodes.Distinct, sofar: PlanSoFar) -> Flow:
+def plan(node: nodes.Distinct, sofar: PlanBuilder) -> Flow:
     flows = sofar.flows(node.input)
     operator = DistinctOperator(
         sofar.name("distinct"),

@@ -27,7 +27,7 @@ class Flow:
         return Flow(self.producer, self.output, self.stage, (*self.steps, step), schema)
 
 
-class PlanSoFar(Protocol):
+class PlanBuilder(Protocol):
     """The plan as far as it is made."""
 
     def flows(self, node: nodes.Node) -> list[Flow]:
@@ -40,7 +40,7 @@ class PlanSoFar(Protocol):
         """Put an operator into the plan, with edges from its inputs; its first output."""
 
 
-Planner = Callable[[Any, PlanSoFar], Flow | list[Flow]]  # several: their union is the output of the node
+Planner = Callable[[Any, PlanBuilder], Flow | list[Flow]]  # several: their union is the output of the node
 
 
 def stage_after(*inputs: Sequence[Flow]) -> int:

@@ -15,13 +15,13 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.expressions import Key, Predicate
-from headrace.expressions.predicates import Near
-from headrace.kernels.joins.equijoin import equijoin, one_run
-from headrace.kernels.joins.window_join import Strip, join, way
-from headrace.operators.base import Appended, Arranged, Operator, Results, Slot
-from headrace.operators.placement import Placement, holds
-from headrace.plan.columns_read import Names, names_of, narrow, side_of
+from headrace.expressions import JoinPredicate, KeyEquality
+from headrace.expressions.predicates import BandCondition
+from headrace.kernels.joins.equijoin import concat_runs, equijoin
+from headrace.kernels.joins.window_join import Strip, pairing_method, window_join
+from headrace.operators.base import AppendedState, Arrangement, Operator, Results, Slot
+from headrace.operators.placement import Placement, is_placed_by
+from headrace.plan.columns_read import Names, names_of, narrow_step, side_columns
 from headrace.plan.figures import Figures
 from headrace.routing import (
     NUMBER,
@@ -43,25 +43,25 @@ FEW_ROWS = 50_000  # of several runs: sorting them together costs less than look
 
 
 @dataclass(frozen=True)
-class Paired(Operator):
+class PairedOperator(Operator):
     """Operators whose results have columns of the two sides of a join."""
 
     columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         columns = tuple(column for column in self.columns if column[0].lower() in live)
-        schema = narrow(self.schema, names_of(out for out, _, _ in columns))
+        schema = narrow_step(self.schema, names_of(out for out, _, _ in columns))
         return replace(self, schemas=schemas, schema=schema, columns=columns)
 
 
 @dataclass(frozen=True)
-class JoinOperator(Paired, Appended):
-    on: Predicate
+class JoinOperator(PairedOperator, AppendedState):
+    on: JoinPredicate
 
     # --- what the kernels ask ------------------------------------------------------------------------------------------
 
     @property
-    def keys(self) -> tuple[Key, ...]:
+    def keys(self) -> tuple[KeyEquality, ...]:
         return self.on.keys
 
     @property
@@ -117,7 +117,7 @@ class JoinOperator(Paired, Appended):
         left = self.groupings[0]
         return self._by_ranges(left.bounds) if isinstance(left, RangeGrouping) else GridRouter()
 
-    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+    def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
         others = (*GridRouter.all(slots), OneSlotRouter())
         if self.keys:
             return [HashRouter(self.key_words), *others]
@@ -146,7 +146,7 @@ class JoinOperator(Paired, Appended):
         return (".".join(self.on.band.point),) if self.on.band else ()
 
     @property
-    def band(self) -> Near | None:
+    def band(self) -> BandCondition | None:
         """A condition that can fail must meet the same pairs however slots are cut: it is not routed by ranges."""
         return self.on.band if self.on.safe and not self.keys else None
 
@@ -154,7 +154,7 @@ class JoinOperator(Paired, Appended):
         me = "lr"[side]
         passed = names_of(column for out, of, column in self.columns if of == me and out.lower() in live)
         ranks = names_of(name for name in self.schemas[side].names if name.startswith("__"))
-        return passed | ranks | side_of(self.sql, me)
+        return passed | ranks | side_columns(self.sql, me)
 
     @property
     def takes_whole(self) -> bool:
@@ -173,14 +173,14 @@ class JoinOperator(Paired, Appended):
         return Placement(self.follows or self.name, tuple(map(frozenset, named)), left.types)
 
     def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
-        keys = keys_in_place(self.keys, self.schemas, handed)
-        return by_keys(keys, drop_null=True) if keys else None
+        keys = aligned_keys(self.keys, self.schemas, handed)
+        return key_groupings(keys, drop_null=True) if keys else None
 
     # --- state -----------------------------------------------------------------------------------------------------------
 
     @property
-    def arranged(self) -> Arranged:
-        return Arranged.HASH if self.keys else Arranged.POSITION
+    def arrangement_kind(self) -> Arrangement:
+        return Arrangement.HASH if self.keys else Arrangement.POSITION
 
     @property
     def holds_tuples(self) -> bool:
@@ -189,8 +189,8 @@ class JoinOperator(Paired, Appended):
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         grouping = self.groupings[side]
         if grouping.drop_null:
-            tuples = without_null(tuples, grouping.columns)
-        return by_hash(grouping, tuples, names) if isinstance(grouping, HashGrouping) else tuples.select(names)
+            tuples = drop_null_keys(tuples, grouping.columns)
+        return with_group_hash(grouping, tuples, names) if isinstance(grouping, HashGrouping) else tuples.select(names)
 
     def stored(self, side: int) -> set[str]:
         grouping = self.groupings[side]
@@ -200,7 +200,7 @@ class JoinOperator(Paired, Appended):
     # --- its work ------------------------------------------------------------------------------------------------------
 
     @property
-    def can_split(self) -> bool:
+    def can_split_group(self) -> bool:
         return True
 
     @property
@@ -208,8 +208,8 @@ class JoinOperator(Paired, Appended):
         return self.time_window is not None and self.on.residual is not None
 
     @property
-    def meets(self) -> str:
-        return way(self.on, in_time=self.time_window is not None)
+    def pairing(self) -> str:
+        return pairing_method(self.on, in_time=self.time_window is not None)
 
     @property
     def predicate(self) -> str:
@@ -221,14 +221,14 @@ class JoinOperator(Paired, Appended):
 
     def meet(self, slot: Slot, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
         """The results of all pairs of two tables."""
-        kernel = equijoin if self.keys else join
+        kernel = equijoin if self.keys else window_join
         return kernel(self, left, right, lambda pairs: slot.count(pairs=pairs))
 
     def meetings(self, slot: Slot) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Tables whose tuples meet in this epoch."""
         new = [self._with_key(slot.tables(slot.new(side), side), side) for side in (0, 1)]
         if self.keys:
-            new = [[one_run(tables)] if tables else [] for tables in new]
+            new = [[concat_runs(tables)] if tables else [] for tables in new]
         old = [
             self._with_key(slot.tables(self.reachable(slot.old(side), side, new[1 - side]), side), side)
             if new[1 - side]
@@ -242,12 +242,12 @@ class JoinOperator(Paired, Appended):
         """Without tuples that meet nothing, where they are held."""
         if not self.keys or self.groupings[side].drop_null:
             return tables
-        found = [without_null(table, [(key.left, key.right)[side] for key in self.keys]) for table in tables]
+        found = [drop_null_keys(table, [(key.left, key.right)[side] for key in self.keys]) for table in tables]
         return [table for table in found if table.num_rows]
 
 
 def _by_key(new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[tuple[pa.Table, pa.Table]]:
-    old = [[one_run(tables)] if len(tables) > 1 and _few(tables) else tables for tables in old]
+    old = [[concat_runs(tables)] if len(tables) > 1 and _few(tables) else tables for tables in old]
     yield from [(l, r) for l in new[0] for r in [*new[1], *old[1]]]
     yield from [(l, r) for l in old[0] for r in new[1]]
 
@@ -258,20 +258,20 @@ def _by_pairs(new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[
             yield pa.concat_tables(left), pa.concat_tables(right)
 
 
-def join_groupings(left: pa.Schema, right: pa.Schema, on: Predicate) -> tuple[HashGrouping, HashGrouping]:
+def join_groupings(left: pa.Schema, right: pa.Schema, on: JoinPredicate) -> tuple[HashGrouping, HashGrouping]:
     """By the columns of the equalities, or by the whole content."""
     if not on.keys:
         return HashGrouping(tuple(left.names)), HashGrouping(tuple(right.names))
-    return by_keys(on.keys, drop_null=True)
+    return key_groupings(on.keys, drop_null=True)
 
 
-def by_hash(grouping: HashGrouping, tuples: pa.Table, names: list[str]) -> pa.Table:
+def with_group_hash(grouping: HashGrouping, tuples: pa.Table, names: list[str]) -> pa.Table:
     """Some columns of tuples, and the hash that gives them their group: taken before columns are dropped, it may be of all."""
     hashed = hash_rows(tuples, grouping.columns, grouping.types)
     return tuples.select(names).append_column(HASH, pa.array(hashed))
 
 
-def by_keys(keys: Sequence[Key], *, drop_null: bool) -> tuple[HashGrouping, HashGrouping]:
+def key_groupings(keys: Sequence[KeyEquality], *, drop_null: bool) -> tuple[HashGrouping, HashGrouping]:
     """Both inputs by the columns of equalities."""
     types = tuple(key.type for key in keys)
     return (
@@ -280,9 +280,9 @@ def by_keys(keys: Sequence[Key], *, drop_null: bool) -> tuple[HashGrouping, Hash
     )
 
 
-def keys_in_place(
-    keys: Sequence[Key], schemas: Sequence[pa.Schema], handed: Sequence[Sequence[Placement]]
-) -> list[Key]:
+def aligned_keys(
+    keys: Sequence[KeyEquality], schemas: Sequence[pa.Schema], handed: Sequence[Sequence[Placement]]
+) -> list[KeyEquality]:
     """For every place by whose value tuples that are handed over lie, an equality of that value; none: one lacks."""
     places = len(next(placed for side in handed for placed in side).columns)
     found = [key for place in range(places) if (key := _key_at(keys, schemas, handed, place))]
@@ -290,12 +290,12 @@ def keys_in_place(
 
 
 def _key_at(
-    keys: Sequence[Key], schemas: Sequence[pa.Schema], handed: Sequence[Sequence[Placement]], place: int
-) -> Key | None:
+    keys: Sequence[KeyEquality], schemas: Sequence[pa.Schema], handed: Sequence[Sequence[Placement]], place: int
+) -> KeyEquality | None:
     """The equality whose columns hold, on every side that is handed over, the value at a place."""
     for key in keys:
         sides = zip((key.left, key.right), schemas, handed, strict=True)
-        if all(holds(column, schema, p, place, key.type) for column, schema, here in sides for p in here):
+        if all(is_placed_by(column, schema, p, place, key.type) for column, schema, here in sides for p in here):
             return key
     return None
 
@@ -304,7 +304,7 @@ def _few(tables: Sequence[pa.Table]) -> bool:
     return bool(sum(table.num_rows for table in tables) <= FEW_ROWS)
 
 
-def without_null(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def drop_null_keys(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     if not any(table.column(name).null_count for name in columns):
         return table
     keep = np.ones(table.num_rows, dtype=bool)

@@ -16,7 +16,7 @@ from headrace.routing import Grouping, HashGrouping, HashRouter, OneSlotRouter, 
 
 
 @dataclass(frozen=True)
-class Keyed(Operator):
+class KeyedOperator(Operator):
     """One input, by the values of some columns: each key in one slot."""
 
     by: tuple[str, ...]
@@ -25,7 +25,7 @@ class Keyed(Operator):
     def router(self) -> Router:
         return HashRouter(self.key_words) if self.key_words else OneSlotRouter()  # of no columns: all have one key
 
-    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+    def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
         return [self.router, OneSlotRouter()] if self.key_words else [self.router]
 
     @property

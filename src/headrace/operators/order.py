@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from headrace.kernels.windows import order
-from headrace.operators.base import Results, Sequential, Slot
+from headrace.operators.base import Results, SequentialOperator, Slot
 
 
 @dataclass(frozen=True)
-class OrderOperator(Sequential):
+class OrderOperator(SequentialOperator):
     def run(self, slot: Slot) -> Results:
         if not slot.groups(0):  # all is in one slot
             return
-        released, waiting = order.release(slot.held(0, self.schemas[0], None), slot.bound)
+        released, waiting = order.release_in_sequence(slot.held(0, self.schemas[0], None), slot.bound)
         slot.hold(0, waiting, grouped=False)
         yield 0, released
 
@@ -22,5 +22,5 @@ class OrderOperator(Sequential):
         return 0  # a result waits, and is what it was
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return "results in sequence"

@@ -27,13 +27,13 @@ from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import SUBSTREAM, TS_TYPE
 from headrace.kernels.joins.match_marks import is_marked
 from headrace.kernels.windows.aggregate import times
-from headrace.operators.base import Appended, Arranged, Results, Slot
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
-from headrace.operators.joins import JoinOperator, Paired, by_hash, join_groupings
+from headrace.operators.base import AppendedState, Arrangement, Results, Slot
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
+from headrace.operators.joins import JoinOperator, PairedOperator, join_groupings, with_group_hash
 from headrace.operators.placement import Placement
 from headrace.operators.time_join import TimeJoinOperator
 from headrace.plan.columns_read import Names, names_of
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.routing import NUMBER, ContentRouter, HashGrouping, HashRouter, OneSlotRouter, Router
 from headrace.routing.hashing import HASH
@@ -54,7 +54,7 @@ class OuterJoinOperator(TimeJoinOperator):
 
     @property
     def kept(self) -> tuple[int, ...]:
-        return tuple("lr".index(side) for side in nodes.KEPT[self.how])
+        return tuple("lr".index(side) for side in nodes.KEPT_SIDES[self.how])
 
     @property
     def band(self) -> None:
@@ -81,17 +81,17 @@ class OuterJoinOperator(TimeJoinOperator):
     def only_exact(self) -> bool:
         return True
 
-    def put_out(self, output: int) -> pa.Schema:
+    def output_schema(self, output: int) -> pa.Schema:
         return MARKS if output else self.schema
 
     def is_result(self, output: int) -> bool:
         return output == 0
 
     def run(self, slot: Slot) -> Results:
-        met: dict[int, _Meeting] = {}
+        met: dict[int, _MatchRecorder] = {}
         counting = self._counting
         for pair in self.meetings(slot):
-            sides = [met.setdefault(id(table), _Meeting(side, table)) for side, table in enumerate(pair)]
+            sides = [met.setdefault(id(table), _MatchRecorder(side, table)) for side, table in enumerate(pair)]
             tables = (each.numbered if each.side in self.kept else each.table for each in sides)
             for found in counting.meet(slot, *tables):
                 for side in self.kept:
@@ -109,11 +109,11 @@ class OuterJoinOperator(TimeJoinOperator):
         return replace(self, columns=(*self.columns, *columns), schema=schema)
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return nodes.time_join_words(self.how, self.text, self.w1, self.w2)
 
 
-class _Meeting:
+class _MatchRecorder:
     """A table of one side that meets others, and which of its rows have met a partner."""
 
     def __init__(self, side: int, table: pa.Table) -> None:
@@ -129,11 +129,11 @@ class _Meeting:
         return np.zeros(self.table.num_rows, bool)
 
     def marks(self) -> pa.Table:
-        return arrow.take(self.table.select(MARKS.names), np.flatnonzero(self.marked))
+        return arrow.take_rows(self.table.select(MARKS.names), np.flatnonzero(self.marked))
 
 
 @dataclass(frozen=True)
-class AloneOperator(Paired, Appended):
+class UnmatchedOperator(PairedOperator, AppendedState):
     """Tuples of one side of a join, and the marks of those that have a partner.
 
     The windows are the join's. It never follows the join: a hot key of the join may be in several slots.
@@ -149,7 +149,7 @@ class AloneOperator(Paired, Appended):
     def router(self) -> Router:
         return HashRouter(self.by) if self.by else ContentRouter()
 
-    def ways(self, slots: int, figures: Figures) -> Sequence[Router]:
+    def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
         return [self.router, OneSlotRouter()]
 
     @property
@@ -173,7 +173,7 @@ class AloneOperator(Paired, Appended):
     # --- whose slots it can share --------------------------------------------------------------------------------------
 
     @property
-    def beside(self) -> str:
+    def colocate_with(self) -> str:
         return self.joined if self.by else ""
 
     @property
@@ -200,18 +200,18 @@ class AloneOperator(Paired, Appended):
         return "ts"
 
     @property
-    def arranged(self) -> Arranged:
-        return Arranged.HASH if self.by else Arranged.POSITION
+    def arrangement_kind(self) -> Arrangement:
+        return Arrangement.HASH if self.by else Arrangement.POSITION
 
-    def lying(self, side: int) -> Arranged:
-        return Arranged.ANYHOW if side == 1 else self.arranged
+    def arrangement(self, side: int) -> Arrangement:
+        return Arrangement.ANYHOW if side == 1 else self.arrangement_kind
 
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         """A tuple that meets a partner in every epoch is marked in each: once is enough."""
         if side == 0:
             return state
         numbers, first = np.unique(_numbers(state, slice(None)), return_index=True)
-        return state if len(numbers) == state.num_rows else arrow.take(state, np.sort(first))
+        return state if len(numbers) == state.num_rows else arrow.take_rows(state, np.sort(first))
 
     @property
     def holds_tuples(self) -> bool:
@@ -225,7 +225,7 @@ class AloneOperator(Paired, Appended):
             return tuples.select(names)
         grouping = self.groupings[0]
         assert isinstance(grouping, HashGrouping)
-        return by_hash(grouping, tuples, names)
+        return with_group_hash(grouping, tuples, names)
 
     # --- its work ------------------------------------------------------------------------------------------------------
 
@@ -244,7 +244,7 @@ class AloneOperator(Paired, Appended):
         for table, rows in leaving:
             mine, alone = alone[: len(rows)], alone[len(rows) :]
             if mine.any():
-                yield 0, self._padded(arrow.take(table.select(self._read), rows[mine]))
+                yield 0, self._padded(arrow.take_rows(table.select(self._read), rows[mine]))
 
     def _marks(self, slot: Slot, first: int, end: int) -> list[Numbers]:
         """Of tuples in [first, end): a block of marks may be of a whole window."""
@@ -265,22 +265,22 @@ class AloneOperator(Paired, Appended):
         ]
         return pa.Table.from_arrays([tuples.column("ts"), *columns], schema=self.schema)
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         tuples, marks = inputs
         rates = (tuples.rate, marks.rate)
         held = (tuples.rate * max(marks.lag - tuples.delay, 0.0), marks.rate * max(marks.lag - marks.delay, 0.0))
         results = tuples.rate * figures.matching.get(self.name, 0.0)
         lag = max(tuples.lag, marks.lag)
         sending = (0.0, marks.rate)  # its tuples lie in blocks that the join is sent
-        return Load(rates, sending, held, 0.0, results), Pace(results, lag, marks.lag)
+        return OperatorLoad(rates, sending, held, 0.0, results), StreamPace(results, lag, marks.lag)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 0.0}
 
     # --- for people ------------------------------------------------------------------------------------------------------
 
     @property
-    def words(self) -> None:
+    def summary(self) -> None:
         return None
 
     @property
@@ -309,7 +309,7 @@ def _numbers(table: pa.Table, rows: Any) -> Numbers:
     return found
 
 
-def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> list[Flow]:
+def plan(node: nodes.TimeJoin, sofar: PlanBuilder) -> list[Flow]:
     inputs = [sofar.flows(node.left), sofar.flows(node.right)]
     groupings = [
         replace(grouping, drop_null=False, numbered=True) if side in node.kept else grouping
@@ -330,7 +330,7 @@ def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> list[Flow]:
     )
     found = [sofar.add(join, *inputs)]
     for side in join.kept:
-        alone = AloneOperator(
+        alone = UnmatchedOperator(
             sofar.name("alone"),
             join.stage + 1,
             (schemas[side], MARKS),

@@ -18,7 +18,7 @@ class Placement:
     types: Types
 
 
-def holds(column: str, schema: pa.Schema, placed: Placement, place: int, kind: pa.DataType) -> bool:
+def is_placed_by(column: str, schema: pa.Schema, placed: Placement, place: int, kind: pa.DataType) -> bool:
     """Whether a column, hashed as a type, lies where tuples are placed by their value at a place."""
     hashed_as = placed.types[place] if placed.types is not None else schema.field(column).type
     return column in placed.columns[place] and _hashes_like(hashed_as) == _hashes_like(kind)

@@ -14,25 +14,25 @@ import pyarrow as pa
 
 from headrace.kernels.windows import sessions
 from headrace.operators.aggregates import WITHHELD, OverPartials, OverTuples, WithholdingOperator, plan_over_time
-from headrace.operators.base import Replaced, Results, Slot
-from headrace.operators.flow import Flow, PlanSoFar
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.flow import Flow, PlanBuilder
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.support.durations import format_duration
-from headrace.support.event_time import FOREVER, minus
+from headrace.support.event_time import FOREVER, move_back
 
 
 @dataclass(frozen=True)
-class SessionOperator(Replaced, WithholdingOperator):
+class SessionOperator(ReplacedState, WithholdingOperator):
     gap: int
 
     @property
-    def begins(self) -> int | None:
+    def withholds_before(self) -> int | None:
         """A session that begins later has nothing in the gap before it, where all of the input came."""
         return None if self.whole_from is None else min(self.whole_from + self.gap, FOREVER)
 
     def watermark(self, inputs: Sequence[int]) -> int:
-        return minus(inputs[0], self.gap)
+        return move_back(inputs[0], self.gap)
 
     @property
     def longest_window(self) -> int:
@@ -58,32 +58,32 @@ class SessionOperator(Replaced, WithholdingOperator):
         if held.num_rows:
             results, kept = self.closed(held, min(slot.after))  # best effort changes nothing
             slot.hold(0, kept, grouped=True)
-            if self.begins is not None:
-                whole = np.asarray(results.column("window_start").cast(pa.int64())) >= self.begins
+            if self.withholds_before is not None:
+                whole = np.asarray(results.column("window_start").cast(pa.int64())) >= self.withholds_before
                 slot.note(**{WITHHELD: int((~whole).sum())})
                 results = results.filter(pa.array(whole))
             yield 0, results
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rate, behind = inputs[0].rate, inputs[0].lag + self.gap / 1e6
         sending = rate * figures.partials.get(self.name, 1.0)
         held = figures.held.get(self.name, sending * max(behind - inputs[0].delay, 0.0))
         results = figures.results.get(self.name, sending)
-        return Load((rate,), (sending,), (held,), 0.0, results), Pace(results, behind, behind)
+        return OperatorLoad((rate,), (sending,), (held,), 0.0, results), StreamPace(results, behind, behind)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         found = {"results": counted.out / counted.span, "held": counted.held}
         if counted.sent is not None and counted.arrived[0]:  # what is handed over inside a slot is not sent
             found["partials"] = counted.sent / counted.arrived[0]
         return found
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return self._words(f"session {format_duration(self.gap)}")
 
 
 @dataclass(frozen=True)
-class StretchSessionsOperator(OverPartials, SessionOperator):
+class PartialSessionsOperator(OverPartials, SessionOperator):
     @property
     def held_schema(self) -> pa.Schema:
         return pa.schema([])
@@ -95,7 +95,7 @@ class StretchSessionsOperator(OverPartials, SessionOperator):
         return sessions.stretches_of(self, tuples)
 
     def closed(self, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-        return sessions.close_stretches(self, held, bound)
+        return sessions.close_partial_sessions(self, held, bound)
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,8 @@ class TupleSessionsOperator(OverTuples, SessionOperator):
         return self.schemas[0]
 
     def closed(self, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-        return sessions.close_tuples(self, held, bound)
+        return sessions.close_tuple_sessions(self, held, bound)
 
 
-def plan(node: nodes.SessionAggregate, sofar: PlanSoFar) -> Flow:
-    return plan_over_time(node, sofar, StretchSessionsOperator, TupleSessionsOperator, gap=node.gap)
+def plan(node: nodes.SessionAggregate, sofar: PlanBuilder) -> Flow:
+    return plan_over_time(node, sofar, PartialSessionsOperator, TupleSessionsOperator, gap=node.gap)

@@ -8,31 +8,31 @@ from typing import Any, ClassVar, Self
 
 import pyarrow as pa
 
-from headrace.operators.base import Results, Slot, State, Unkeyed
+from headrace.operators.base import Results, Slot, StateKind, UnkeyedOperator
 from headrace.plan import Step, schema_after, step_words
-from headrace.plan.columns_read import Names, before, behind_tables, narrowed
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.columns_read import Names, columns_before, narrow_table_steps, table_columns_needed
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.routing import ContentRouter, HashGrouping, Router
 from headrace.support.event_time import NEVER
 
 
 @dataclass(frozen=True)
-class StatelessOperator(Unkeyed):
+class StatelessOperator(UnkeyedOperator):
     steps: tuple[Step, ...]
 
-    state: ClassVar[State] = State.NONE
+    state: ClassVar[StateKind] = StateKind.NONE
 
     @property
     def router(self) -> Router:
         return ContentRouter()
 
     def needs(self, side: int, live: Names) -> Names:
-        return before(self.steps, live)
+        return columns_before(self.steps, live)
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         """It has no state: its tuples lie by whatever they still have."""
         groupings = (HashGrouping(tuple(schemas[0].names)),)
-        steps = narrowed(self.steps, dict(behind_tables(self.steps, live)))
+        steps = narrow_table_steps(self.steps, dict(table_columns_needed(self.steps, live)))
         return replace(self, schemas=schemas, schema=schema_after(steps, schemas[0]), groupings=groupings, steps=steps)
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
@@ -49,14 +49,14 @@ class StatelessOperator(Unkeyed):
         for rows in slot.rows(0):
             yield 0, slot.run_steps(rows, self.steps)
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rate = inputs[0].rate
         results = rate * figures.matching.get(self.name, 1.0)
-        return Load((rate,), (rate,), (), 0.0, results), Pace(results, inputs[0].lag, inputs[0].delay)
+        return OperatorLoad((rate,), (rate,), (), 0.0, results), StreamPace(results, inputs[0].lag, inputs[0].delay)
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         return {"matching": counted.out / counted.arrived[0] if counted.arrived[0] else 1.0}
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return ", ".join(map(step_words, self.steps)) or "union"

@@ -12,14 +12,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.kernels.joins.pairs import numbers
+from headrace.kernels.joins.pairs import column_numbers
 from headrace.kernels.joins.window_join import TIME, Strip
 from headrace.kernels.windows.aggregate import times
-from headrace.operators.flow import Flow, PlanSoFar, stage_after
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings
-from headrace.plan.figures import Counted, Figures, Load, Pace
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
-from headrace.support.event_time import minus
+from headrace.support.event_time import move_back
 
 if TYPE_CHECKING:
     from headrace.state.blocks import Block
@@ -39,7 +39,7 @@ class TimeJoinOperator(JoinOperator):
         return (Strip(0, TIME, TIME, self.w2, self.w1),)
 
     def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
-        apart = numbers(right, "ts", r) - numbers(left, "ts", l)
+        apart = column_numbers(right, "ts", r) - column_numbers(left, "ts", l)
         found: npt.NDArray[np.bool_] = (apart >= -self.w2) & (apart <= self.w1)
         return found
 
@@ -64,10 +64,10 @@ class TimeJoinOperator(JoinOperator):
         return [b for b in blocks if b.high is not None and b.low is not None and b.high >= low and b.low <= high]
 
     def watermark(self, inputs: Sequence[int]) -> int:
-        return min(minus(inputs[0], self.w2), minus(inputs[1], self.w1))
+        return min(move_back(inputs[0], self.w2), move_back(inputs[1], self.w1))
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
-        return [minus(inputs[1], self.w1), minus(inputs[0], self.w2)]
+        return [move_back(inputs[1], self.w1), move_back(inputs[0], self.w2)]
 
     @property
     def longest_window(self) -> int:
@@ -81,7 +81,7 @@ class TimeJoinOperator(JoinOperator):
     def trims_by_arrival(self) -> bool:
         return True
 
-    def load(self, inputs: Sequence[Pace], figures: Figures) -> tuple[Load, Pace]:
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         left, right = inputs
         w1, w2 = self.w1 / 1e6, self.w2 / 1e6
         pairs = left.rate * right.rate * (w1 + w2)
@@ -94,19 +94,21 @@ class TimeJoinOperator(JoinOperator):
         behind = max(left.lag + w2, right.lag + w1)
         rates = (left.rate, right.rate)
         reach = figures.reach.get(self.name, 0)
-        return Load(rates, rates, state, pairs, results, reach), Pace(results, behind, max(left.delay, right.delay))
+        return OperatorLoad(rates, rates, state, pairs, results, reach), StreamPace(
+            results, behind, max(left.delay, right.delay)
+        )
 
-    def measured(self, counted: Counted) -> dict[str, float]:
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
         left, right = counted.arrived
-        pairs = left * right * meeting(counted.span, self.w1 / 1e6, self.w2 / 1e6)
+        pairs = left * right * window_overlap(counted.span, self.w1 / 1e6, self.w2 / 1e6)
         return {"matching": counted.out / pairs if pairs else 0.0}
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return nodes.time_join_words("inner", self.text, self.w1, self.w2)
 
 
-def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> Flow | list[Flow]:
+def plan(node: nodes.TimeJoin, sofar: PlanBuilder) -> Flow | list[Flow]:
     if node.kept:
         from headrace.operators import outer_join  # it is built on this one
 
@@ -126,7 +128,7 @@ def plan(node: nodes.TimeJoin, sofar: PlanSoFar) -> Flow | list[Flow]:
     return sofar.add(operator, left, right)
 
 
-def meeting(span: float, w1: float, w2: float) -> float:
+def window_overlap(span: float, w1: float, w2: float) -> float:
     """The share of all pairs of two streams over a span that lie within each other's windows.
 
     >>> meeting(10.0, 10.0, 10.0)

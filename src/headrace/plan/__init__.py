@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from headrace.columnar.types import SUBSTREAM, TS
 from headrace.errors import EngineError
-from headrace.expressions import Expression, Predicate
+from headrace.expressions import Expression, JoinPredicate
 from headrace.processor import Function
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ class TableStep:
     """
 
     table: str  # its name
-    on: Predicate
+    on: JoinPredicate
     keep: bool
     columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
     schema: pa.Schema

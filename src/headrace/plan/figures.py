@@ -15,8 +15,8 @@ from headrace.support.limits import MOST_GROUPS
 if TYPE_CHECKING:
     from headrace.operators.base import Operator
 
-FORMAT = 1
-LARGEST = 1e18  # a figure; more is a slip of the hand
+FIGURES_FORMAT = 1
+LARGEST_FIGURE = 1e18  # a figure; more is a slip of the hand
 ASSUMED_RATE = 1000.0  # tuples per second of a source of which nothing is known
 
 
@@ -38,7 +38,7 @@ class Figures:
         return self.rates.get(source, ASSUMED_RATE)
 
     def to_json(self) -> dict[str, Any]:
-        return {"format": FORMAT, **{f.name: dict(getattr(self, f.name)) for f in fields(self)}}
+        return {"format": FIGURES_FORMAT, **{f.name: dict(getattr(self, f.name)) for f in fields(self)}}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Figures:
@@ -46,8 +46,8 @@ class Figures:
         known = [f.name for f in fields(Figures)]
         if not isinstance(data, Mapping):
             raise QueryError(f"figures are an object, as to_json() gives it; found {data!r:.100}")
-        if type(data.get("format")) is not int or data["format"] != FORMAT:
-            raise QueryError(f"the figures have format {data.get('format')!r:.50}, this version reads {FORMAT}")
+        if type(data.get("format")) is not int or data["format"] != FIGURES_FORMAT:
+            raise QueryError(f"the figures have format {data.get('format')!r:.50}, this version reads {FIGURES_FORMAT}")
         for name in data:
             if name not in ("format", *known):
                 raise QueryError(f"the figures have an unknown entry {name!r}; there are {', '.join(known)}")
@@ -59,11 +59,11 @@ def _numbers(data: Any, where: str) -> dict[str, Any]:
         raise QueryError(f"the figures: {where} must be an object of numbers; found {data!r:.100}")
     for name, value in data.items():
         if where == "bounds":
-            if not isinstance(value, list | tuple) or len(value) >= MOST_GROUPS or not rise(value):
+            if not isinstance(value, list | tuple) or len(value) >= MOST_GROUPS or not are_rising(value):
                 raise QueryError(f"the figures: bounds of {name} must be numbers that rise; found {value!r:.100}")
-        elif not is_number(value) or not 0 <= value <= LARGEST or (where == "reach" and value != int(value)):
+        elif not is_number(value) or not 0 <= value <= LARGEST_FIGURE or (where == "reach" and value != int(value)):
             wanted = "a whole number, " if where == "reach" else ""
-            msg = f"the figures: {where} of {name} must be {wanted}zero or more, at most {LARGEST:.0e}; found {value!r:.100}"
+            msg = f"the figures: {where} of {name} must be {wanted}zero or more, at most {LARGEST_FIGURE:.0e}; found {value!r:.100}"
             raise QueryError(msg)
     return {name: _as_number(value, where) for name, value in data.items()}
 
@@ -85,7 +85,7 @@ def is_number(value: Any) -> bool:
         return False
 
 
-def rise(values: Sequence[Any]) -> bool:
+def are_rising(values: Sequence[Any]) -> bool:
     """Whether they are numbers, each larger than the one before."""
     return all(map(is_number, values)) and all(before < after for before, after in pairwise(values))
 
@@ -94,7 +94,7 @@ def rise(values: Sequence[Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Load:
+class OperatorLoad:
     """What an operator meets when its windows are full: tuples per second, tuples held, pairs per second."""
 
     arriving: tuple[float, ...]  # by input
@@ -106,7 +106,7 @@ class Load:
 
 
 @dataclass(frozen=True)
-class Pace:
+class StreamPace:
     """Tuples per second; how far their watermark, and their newest tuple, are behind the present, in seconds."""
 
     rate: float
@@ -115,7 +115,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class Counted:
+class SampleCounts:
     """What was counted of one operator while a sample went through it."""
 
     arrived: tuple[int, ...]  # tuples, by input
@@ -130,13 +130,13 @@ class Counted:
 class Forecast:
     """The load of every operator; tuples per second behind the steps of every edge, and from every source."""
 
-    loads: Mapping[str, Load]
+    loads: Mapping[str, OperatorLoad]
     edges: Mapping[str, float]
 
 
 def forecast(plan: p.PhysicalPlan, figures: Figures) -> Forecast:
-    flows = {s.name: Pace(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
-    found: dict[str, Load] = {}
+    flows = {s.name: StreamPace(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
+    found: dict[str, OperatorLoad] = {}
     for operator in plan.operators:
         inputs = [_united(plan, operator, side, flows, figures) for side in range(len(operator.schemas))]
         found[operator.name], flows[operator.name] = operator.load(inputs, figures)
@@ -144,17 +144,19 @@ def forecast(plan: p.PhysicalPlan, figures: Figures) -> Forecast:
     return Forecast(found, edges)
 
 
-def _united(plan: p.PhysicalPlan, operator: Operator, side: int, flows: Mapping[str, Pace], figures: Figures) -> Pace:
+def _united(
+    plan: p.PhysicalPlan, operator: Operator, side: int, flows: Mapping[str, StreamPace], figures: Figures
+) -> StreamPace:
     edges = plan.entering(operator.name, side)
     before = [_output(plan, edge, flows, figures) for edge in edges]
     rate = sum(flow.rate * figures.passing.get(edge.name, 1.0) for edge, flow in zip(edges, before, strict=True))
-    return Pace(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
+    return StreamPace(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
 
 
-def _output(plan: p.PhysicalPlan, edge: p.Edge, flows: Mapping[str, Pace], figures: Figures) -> Pace:
+def _output(plan: p.PhysicalPlan, edge: p.Edge, flows: Mapping[str, StreamPace], figures: Figures) -> StreamPace:
     """What a producer puts out on one edge; of one with several outputs, all of them together."""
     producer = plan.by_name.get(edge.producer)
     if producer is not None and producer.relays:
         own = _united(plan, producer, edge.output, flows, figures)
-        return Pace(own.rate, flows[producer.name].lag, flows[producer.name].lag)
+        return StreamPace(own.rate, flows[producer.name].lag, flows[producer.name].lag)
     return flows[edge.producer]

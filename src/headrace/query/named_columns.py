@@ -12,20 +12,20 @@ from headrace.query import nodes
 Names = frozenset[str]  # in lower case, without the prefixes that joins give
 
 
-def named_in(roots: Sequence[nodes.Node]) -> Names:
+def columns_named(roots: Sequence[nodes.Node]) -> Names:
     """What stands in expressions, and in lists of columns."""
     return frozenset(unprefixed(_named(roots)))
 
 
-def read_by(roots: Sequence[nodes.Node]) -> Names:
+def columns_needed(roots: Sequence[nodes.Node]) -> Names:
     """The same, what is in results, and what processors are given: without these the answer is another. What only says in
     which order tuples come is not looked at."""
-    given = [node.body.root for node in nodes.walk(*roots) if isinstance(node, nodes.Apply)]
-    return named_in(roots) | frozenset(unprefixed(name for node in [*roots, *given] for name in node.schema.names))
+    given = [node.body.root for node in nodes.walk_nodes(*roots) if isinstance(node, nodes.Apply)]
+    return columns_named(roots) | frozenset(unprefixed(name for node in [*roots, *given] for name in node.schema.names))
 
 
 def _named(roots: Sequence[nodes.Node]) -> Iterator[str]:
-    for node in nodes.walk(*roots):
+    for node in nodes.walk_nodes(*roots):
         yield from getattr(node, "by", ())
         yield from (part for sql in _texts(node) for path in columns_of(parse(sql, "sql")) for part in path)
         if isinstance(node, nodes.Splitting):

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
-from headrace.columnar.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe, refuse_added
+from headrace.columnar.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe_schema, refuse_added_names
 from headrace.columnar.types import SUBSTREAM as SUBSTREAM
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
@@ -89,7 +89,7 @@ class Source(Node):
         return {
             "operator": "source",
             "driven": getattr(self.origin, "driven", "by hand"),
-            "schema": describe(self.schema),
+            "schema": describe_schema(self.schema),
             "time": self.time,
             "lateness": self.lateness,
             "idle": self.idle,
@@ -105,7 +105,7 @@ class Map(Unary):
 
     def __post_init__(self) -> None:
         names = [name for name, _ in self.columns]
-        refuse_added(names, EVENT_TIME, "map")
+        refuse_added_names(names, EVENT_TIME, "map")
         _check_names([TS, *names], self.input)
 
     @property
@@ -182,7 +182,7 @@ class Union(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Pairing(Node):
+class PairingNode(Node):
     """Two inputs, and results with the columns of both."""
 
     left: Node
@@ -207,10 +207,10 @@ class Pairing(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class Join(Pairing):
+class Join(PairingNode):
     """What both kinds of join share: a predicate."""
 
-    on: expressions.Predicate
+    on: expressions.JoinPredicate
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,7 +227,7 @@ class TimeJoin(Join):
     @property
     def kept(self) -> str:
         """The sides whose tuples come without a partner, too."""
-        return KEPT[self.how]
+        return KEPT_SIDES[self.how]
 
     @property
     def words(self) -> str:
@@ -238,7 +238,7 @@ class TimeJoin(Join):
         return {"operator": "join", "on": self.on.sql, "within": [self.w1, self.w2], **how}
 
 
-KEPT = {"inner": "", "left": "l", "right": "r", "full": "lr"}
+KEPT_SIDES = {"inner": "", "left": "l", "right": "r", "full": "lr"}
 
 
 def time_join_words(how: str, on: str, w1: int, w2: int) -> str:
@@ -262,7 +262,7 @@ class CountJoin(Join):
 
 
 @dataclass(frozen=True, eq=False)
-class AsOf(Pairing):
+class AsOf(PairingNode):
     """Each tuple of the left with the last of the right, in sequence, that has its key and is not later than it.
 
     within: how much older that may be; None: any. keep: tuples without one come too, with nulls.
@@ -277,9 +277,9 @@ class AsOf(Pairing):
         _ = self.keys  # refuses what cannot be equal
 
     @property
-    def keys(self) -> tuple[expressions.Key, ...]:
+    def keys(self) -> tuple[expressions.KeyEquality, ...]:
         """The columns that must be equal, and what both are brought to."""
-        return tuple(expressions.Key(name, name, self._common_type(name)) for name in self.by)
+        return tuple(expressions.KeyEquality(name, name, self._common_type(name)) for name in self.by)
 
     def _common_type(self, name: str) -> pa.DataType:
         kinds = [side.schema.field(name).type for side in (self.left, self.right)]
@@ -308,7 +308,7 @@ def as_of_words(by: Sequence[str], within: int | None, keep: bool) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Table:
+class TableDefinition:
     """Rows without time, read as a whole, version after version. `origin` is the engine's own handle; no node: a table is no
     stream.
     """
@@ -339,8 +339,8 @@ class TableJoin(Unary):
     keep: tuples without such a row come too, once, with nulls.
     """
 
-    table: Table
-    on: expressions.Predicate
+    table: TableDefinition
+    on: expressions.JoinPredicate
     keep: bool
 
     def __post_init__(self) -> None:
@@ -362,7 +362,7 @@ class TableJoin(Unary):
 
     def describe(self) -> dict[str, Any]:
         how = "left" if self.keep else "inner"
-        named = {"table": self.table.name, "schema": describe(self.table.schema)}
+        named = {"table": self.table.name, "schema": describe_schema(self.table.schema)}
         return {"operator": "table", **named, "on": self.on.sql, "how": how}
 
 
@@ -407,7 +407,7 @@ class Aggregation(Unary):
     def __post_init__(self) -> None:
         if not self.functions:
             raise QueryError("aggregate has no function; give at least one, such as calls='count(*)'")
-        refuse_added([*self.by, *(name for name, _ in self.functions)], self.added, "aggregate")
+        refuse_added_names([*self.by, *(name for name, _ in self.functions)], self.added, "aggregate")
         _check_names(self.schema.names, self.input)
 
     @property
@@ -589,7 +589,7 @@ class Substream(Node):
         return "substream"
 
     def describe(self) -> dict[str, Any]:
-        return {"operator": "substream", "schema": describe(self.schema)}
+        return {"operator": "substream", "schema": describe_schema(self.schema)}
 
 
 @dataclass(frozen=True, eq=False)
@@ -601,10 +601,10 @@ class Body:
 
     @property
     def words(self) -> tuple[str, ...]:
-        return tuple(node.words for node in walk(self.root) if node is not self.leaf)
+        return tuple(node.words for node in walk_nodes(self.root) if node is not self.leaf)
 
     def describe(self) -> list[dict[str, Any]]:
-        return graph(walk(self.root))
+        return graph(walk_nodes(self.root))
 
 
 @dataclass(frozen=True, eq=False)
@@ -667,7 +667,7 @@ class Apply(Splitting):
 
 
 @dataclass(frozen=True, eq=False)
-class Output(Unary):
+class ProcessorOutput(Unary):
     """What a processor puts out under one name."""
 
     input: Apply
@@ -696,7 +696,7 @@ def _rule_described(given: expressions.Expression | Function | None) -> Any:
     return [given.name, given.version] if isinstance(given, Function) else given and given.sql
 
 
-def walk(*roots: Node) -> Iterator[Node]:
+def walk_nodes(*roots: Node) -> Iterator[Node]:
     """Every node below the roots once, inputs before the nodes that use them."""
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
@@ -711,7 +711,7 @@ def walk(*roots: Node) -> Iterator[Node]:
 
 
 def sources(*roots: Node) -> tuple[Source, ...]:
-    return tuple(node for node in walk(*roots) if isinstance(node, Source))
+    return tuple(node for node in walk_nodes(*roots) if isinstance(node, Source))
 
 
 def named_sources(*roots: Node) -> dict[str, Source]:
@@ -725,15 +725,15 @@ def named_sources(*roots: Node) -> dict[str, Source]:
     return named
 
 
-def named_tables(*roots: Node) -> dict[str, Table]:
+def named_tables(*roots: Node) -> dict[str, TableDefinition]:
     """The tables by name, those that are joined on substreams included; one without a name is called after its place."""
-    found: dict[int, Table] = {}
-    for node in walk(*roots):
-        inside = walk(node.body.root) if isinstance(node, Splitting) else ()
+    found: dict[int, TableDefinition] = {}
+    for node in walk_nodes(*roots):
+        inside = walk_nodes(node.body.root) if isinstance(node, Splitting) else ()
         for each in (*inside, node):
             if isinstance(each, TableJoin):
                 found.setdefault(id(each.table), each.table)
-    named: dict[str, Table] = {}
+    named: dict[str, TableDefinition] = {}
     for index, table in enumerate(found.values(), start=1):
         name = table.name or f"table-{index}"
         if name in named:
@@ -742,9 +742,9 @@ def named_tables(*roots: Node) -> dict[str, Table]:
     return named
 
 
-def fingerprint(roots: Sequence[Node], ordered: Sequence[bool], order: str) -> list[dict[str, Any]]:
+def logical_query(roots: Sequence[Node], ordered: Sequence[bool], order: str) -> list[dict[str, Any]]:
     """The logical query as JSON: every operator in order, its inputs by number. Says nothing of slots or layouts."""
-    nodes = list(walk(*roots))
+    nodes = list(walk_nodes(*roots))
     numbers = {id(node): index for index, node in enumerate(nodes)}
     return graph(nodes, {id(source): name for name, source in named_sources(*roots).items()}) + [
         {"operator": "result", "ordered": sorts, "order": order, "inputs": [numbers[id(root)]]}
@@ -766,20 +766,20 @@ def graph(nodes: Iterable[Node], names: Mapping[int, str] | None = None) -> list
     ]
 
 
-def show(*roots: Node) -> list[str]:
+def outline(*roots: Node) -> list[str]:
     """Each result as an indented outline of printable lines, itself first; sources are called as they are in the query of all."""
     names = _names(*roots)
     return ["\n".join(_outline(root, names, {})) for root in roots]
 
 
-def show_body(node: Splitting) -> str:
+def outline_body(node: Splitting) -> str:
     """What runs on every substream, down to the sources."""
     return "\n".join(_outline(node.body.root, _names(node), {id(node.body.leaf): node}))
 
 
 def _names(*roots: Node) -> dict[int, str]:
     """Of sources and tables, by their ids."""
-    found: list[tuple[str, Source | Table]] = [*named_sources(*roots).items(), *named_tables(*roots).items()]
+    found: list[tuple[str, Source | TableDefinition]] = [*named_sources(*roots).items(), *named_tables(*roots).items()]
     return {id(each): name for name, each in found}
 
 

@@ -22,11 +22,11 @@ from __future__ import annotations
 from headrace.difference import difference as difference  # can be had from here too
 from headrace.reference.interpreter import (
     Epoch,
-    Failed,
+    FailedByStep,
     failed_tuples,
     late_tuples,
     reference,
     references,
 )
 
-__all__ = ["Epoch", "Failed", "difference", "failed_tuples", "late_tuples", "reference", "references"]
+__all__ = ["Epoch", "FailedByStep", "difference", "failed_tuples", "late_tuples", "reference", "references"]

@@ -18,12 +18,20 @@ import pyarrow.compute as pc
 
 from headrace.columnar.types import TS
 from headrace.query import nodes
-from headrace.reference.tuples import one, times_of
+from headrace.reference.tuples import single_value, times_of
 
 Sources = frozenset[int]  # their ids
 Meeting = tuple[Sources, Sources]  # the sources upstream of one input of an operator, and of the whole operator
 
-_WITHOUT_STATE = (nodes.Source, nodes.Map, nodes.Filter, nodes.Case, nodes.Union, nodes.TableJoin, nodes.Output)
+_WITHOUT_STATE = (
+    nodes.Source,
+    nodes.Map,
+    nodes.Filter,
+    nodes.Case,
+    nodes.Union,
+    nodes.TableJoin,
+    nodes.ProcessorOutput,
+)
 
 
 @dataclass
@@ -73,7 +81,7 @@ class Admission:
         return max(self.largest, self.watermark + self.source.lateness) + self.source.ahead
 
     def _all(self, fate: str) -> pa.Table:
-        return one([self.source.schema.empty_table(), *self.fates[fate]])
+        return single_value([self.source.schema.empty_table(), *self.fates[fate]])
 
 
 def admitted(
@@ -111,7 +119,7 @@ def _without_idle(meeting: Meeting, admissions: Mapping[int, Admission], waterma
 def _meetings(roots: Sequence[nodes.Node]) -> Iterator[Meeting]:
     """Where sources wait for each other: at every input of every operator with state."""
     upstream: dict[int, Sources] = {}
-    for node in nodes.walk(*roots):
+    for node in nodes.walk_nodes(*roots):
         inputs = [upstream[id(child)] for child in node.inputs]
         upstream[id(node)] = frozenset([id(node)] if isinstance(node, nodes.Source) else ()).union(*inputs)
         if _has_state(node):
@@ -120,5 +128,5 @@ def _meetings(roots: Sequence[nodes.Node]) -> Iterator[Meeting]:
 
 def _has_state(node: nodes.Node) -> bool:
     if isinstance(node, nodes.Each):  # all inputs of what it runs come from the one stream that was split
-        return any(_has_state(inner) for inner in nodes.walk(node.body.root) if inner is not node.body.leaf)
+        return any(_has_state(inner) for inner in nodes.walk_nodes(node.body.root) if inner is not node.body.leaf)
     return not isinstance(node, _WITHOUT_STATE)

@@ -11,33 +11,35 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.columnar import duck
-from headrace.columnar.values import as_text
+from headrace.columnar.values import rows_text
 from headrace.errors import DataError
 from headrace.expressions import Expression
-from headrace.reference.tuples import one
+from headrace.reference.tuples import single_value
 
 
-def surviving(step: Callable[[pa.Table], pa.Table], empty: pa.Table, tuples: pa.Table) -> tuple[pa.Table, pa.Table]:
+def passing_tuples(
+    step: Callable[[pa.Table], pa.Table], empty: pa.Table, tuples: pa.Table
+) -> tuple[pa.Table, pa.Table]:
     """What comes of the tuples on which a step does not fail, and the others; found by halving."""
     try:
         return step(tuples), tuples.slice(0, 0)
-    except Failure as failure:
-        if not duck.is_of_data(failure.error):
+    except ExpressionFailed as failure:
+        if not duck.is_data_error(failure.error):
             raise
     if tuples.num_rows == 1:
         return empty, tuples
     half = tuples.num_rows // 2
     halves = (tuples.slice(0, half), tuples.slice(half))
-    found, failing = zip(*(surviving(step, empty, t) for t in halves), strict=True)
-    return one(found), one(failing)
+    found, failing = zip(*(passing_tuples(step, empty, t) for t in halves), strict=True)
+    return single_value(found), single_value(failing)
 
 
 def value_of(expression: Expression, tuples: pa.Table) -> Any:
-    return ask(expression.sql, expression.text, "__tuples", {"__tuples": tuples}).cast(expression.type)
+    return evaluate_rows(expression.sql, expression.text, "__tuples", {"__tuples": tuples}).cast(expression.type)
 
 
 def is_true(sql: str, text: str, tuples: pa.Table) -> Any:
-    return truth(ask(sql, text, "__tuples", {"__tuples": tuples}))
+    return truth(evaluate_rows(sql, text, "__tuples", {"__tuples": tuples}))
 
 
 def truth(column: Any) -> Any:
@@ -45,14 +47,14 @@ def truth(column: Any) -> Any:
     return pc.fill_null(column, False)
 
 
-def ask(sql: str, text: str, origin: str, tables: Mapping[str, pa.Table]) -> Any:
+def evaluate_rows(sql: str, text: str, origin: str, tables: Mapping[str, pa.Table]) -> Any:
     """The value of an expression for every row of the tables side by side, in their order."""
-    found = run(f"SELECT {sql} AS c FROM {origin}", tables, text, by_row=True)
+    found = run_select(f"SELECT {sql} AS c FROM {origin}", tables, text, by_row=True)
     return found["c"].combine_chunks()
 
 
 @dataclass
-class Failure(Exception):
+class ExpressionFailed(Exception):
     """An expression failed; by_row: on one row of the tables."""
 
     error: duckdb.Error
@@ -69,11 +71,11 @@ class Failure(Exception):
         )
 
 
-def run(sql: str, tables: Mapping[str, pa.Table], text: str, *, by_row: bool = False) -> pa.Table:
+def run_select(sql: str, tables: Mapping[str, pa.Table], text: str, *, by_row: bool = False) -> pa.Table:
     try:
-        return duck.run(sql, tables)
+        return duck.run_select(sql, tables)
     except duckdb.Error as error:
-        raise Failure(error, sql, tables, text, by_row) from error
+        raise ExpressionFailed(error, sql, tables, text, by_row) from error
 
 
 def _culprit(sql: str, tables: Mapping[str, pa.Table]) -> str:
@@ -84,13 +86,13 @@ def _culprit(sql: str, tables: Mapping[str, pa.Table]) -> str:
         low, high = (low, middle) if _fails(sql, tables, low, middle) else (middle, high)
     own = {side: [n for n in table.column_names if n != "__row"] for side, table in tables.items()}
     return " and ".join(
-        "".join(as_text(table.select(own[side]).slice(low, 1))) for side, table in tables.items() if own[side]
+        "".join(rows_text(table.select(own[side]).slice(low, 1))) for side, table in tables.items() if own[side]
     )
 
 
 def _fails(sql: str, tables: Mapping[str, pa.Table], low: int, high: int) -> bool:
     try:
-        duck.run(sql, {name: table.slice(low, high - low) for name, table in tables.items()})
+        duck.run_select(sql, {name: table.slice(low, high - low) for name, table in tables.items()})
     except duckdb.Error:
         return True
     return False

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from headrace.columnar.types import TS
 from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
-from headrace.query.named_columns import read_by
+from headrace.query.named_columns import columns_needed
 from headrace.reference.admission import Admission, admitted
-from headrace.reference.evaluate import Failure, is_true, surviving, value_of
+from headrace.reference.evaluate import ExpressionFailed, is_true, passing_tuples, value_of
 from headrace.reference.processors import Rows, run_processor
-from headrace.reference.splits import EVERYWHERE, split
-from headrace.reference.table_versions import Version, Versions, versions_of
-from headrace.reference.tuples import before, in_sequence, one, same_kind, times_of
+from headrace.reference.splits import ALL_SUBSTREAMS, split_tuples
+from headrace.reference.table_versions import ReferenceVersions, Version, versions_of
+from headrace.reference.tuples import in_sequence, same_kind, single_value, times_of, tuples_before
 from headrace.reference.windows import (
     as_of,
     count_aggregate,
@@ -43,11 +43,11 @@ from headrace.support.terminal_text import printable
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
 Idle: TypeAlias = Sequence[Collection[str]]  # names of sources, for each epoch
 
-NOWHERE = -2  # the number of a substream that there is not
+OMITTED = -2  # the number of a substream that there is not
 
 
 @dataclass(frozen=True)
-class Part:
+class TracedTuples:
     """Tuples of one source or window operator, and the stateless steps that they have gone through since."""
 
     producer: nodes.Node
@@ -56,22 +56,22 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Answer:
+class NodeAnswer:
     """What an operator emitted, and the time (microseconds, or an infinity) until which nothing follows.
 
     A processor emits several tables: one part for each of its outputs, in their order.
     """
 
-    parts: tuple[Part, ...]
+    parts: tuple[TracedTuples, ...]
     watermark: float
 
     @property
     def table(self) -> pa.Table:
-        return one([part.table for part in self.parts])
+        return single_value([part.table for part in self.parts])
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedByStep:
     """Tuples that failed in one step, as they were before it; source: None where windows come before the step."""
 
     source: str | None
@@ -118,7 +118,7 @@ def failed_tuples(
     epochs: Sequence[Epoch] | None = None,
     end: bool = True,
     versions: Sequence[Version] | None = None,
-) -> list[Failed]:
+) -> list[FailedByStep]:
     """The tuples that fail, once for every step that they fail in."""
     failed: Failures = {}
     _answers([node_of(query)], epochs, end, failed, versions)
@@ -126,7 +126,7 @@ def failed_tuples(
 
 
 Place = tuple[int, tuple[str, ...]]  # the id of a producer, and steps; the branches of a case are one step
-Failures = dict[Place, Failed]
+Failures = dict[Place, FailedByStep]
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class Interpretation:
     failed: Failures | None
     ticks: int
     reached: Mapping[int, float]
-    versions: Versions
+    versions: ReferenceVersions
     substream: int | None = None
 
 
@@ -173,7 +173,7 @@ def _answers_of(
     admissions: Mapping[int, Admission],
     end: bool,
     failed: Failures | None,
-    versions: Versions,
+    versions: ReferenceVersions,
     ticks: int,
 ) -> list[pa.Table]:
     named = nodes.named_sources(*roots)
@@ -182,7 +182,7 @@ def _answers_of(
     read = {source: _read(admission, end) for source, admission in admissions.items()}
     try:
         answers = _interpreted(roots, read, whole)
-    except Failure as failure:
+    except ExpressionFailed as failure:
         raise failure.told() from failure.error
     return [answers[id(root)].table for root in roots]
 
@@ -190,20 +190,22 @@ def _answers_of(
 def _before_the_end(roots: Sequence[nodes.Node], admissions: Mapping[int, Admission]) -> dict[int, float]:
     """The watermark of every node before the input ends: it follows from all tuples, and so from no cut into epochs."""
     found = {source: admission.watermark for source, admission in admissions.items()}
-    for node in nodes.walk(*roots):
+    for node in nodes.walk_nodes(*roots):
         if id(node) not in found:
             found[id(node)] = _reached(node, [found[id(child)] for child in node.inputs])
     return found
 
 
-def _read(found: Admission, end: bool) -> Answer:
-    return Answer((Part(found.source, (), found.accepted),), math.inf if end else found.watermark)
+def _read(found: Admission, end: bool) -> NodeAnswer:
+    return NodeAnswer((TracedTuples(found.source, (), found.accepted),), math.inf if end else found.watermark)
 
 
-def _interpreted(roots: Sequence[nodes.Node], leaves: Mapping[int, Answer], whole: Interpretation) -> dict[int, Answer]:
+def _interpreted(
+    roots: Sequence[nodes.Node], leaves: Mapping[int, NodeAnswer], whole: Interpretation
+) -> dict[int, NodeAnswer]:
     """The answers of all nodes, by their ids, from those of the leaves."""
     answers = dict(leaves)
-    for node in nodes.walk(*roots):
+    for node in nodes.walk_nodes(*roots):
         if id(node) not in answers:
             answers[id(node)] = _answer(node, [answers[id(child)] for child in node.inputs], whole)
     return answers
@@ -224,7 +226,7 @@ def late_tuples(
 
 def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> list[dict[int, pa.Table]]:
     """Per epoch the tuples of every source. Bounded input is one epoch: in the first, nothing can be late."""
-    named, read = nodes.named_sources(*roots), read_by(roots)
+    named, read = nodes.named_sources(*roots), columns_needed(roots)
     if epochs is None:
         return [{id(s): _all_of(s, name, read) for name, s in named.items()}]
     cut = [_by_name(epoch, named) for epoch in epochs]
@@ -309,19 +311,19 @@ def _by_name(epoch: Epoch, named: Mapping[str, nodes.Source]) -> Mapping[str, pa
 # --- operators ----------------------------------------------------------------------------------------------
 
 
-def _answer(node: nodes.Node, inputs: Sequence[Answer], whole: Interpretation) -> Answer:
+def _answer(node: nodes.Node, inputs: Sequence[NodeAnswer], whole: Interpretation) -> NodeAnswer:
     match node:
         case nodes.Each():
             return _each(node, inputs[0], whole)
         case nodes.Apply():
             return _apply(node, inputs[0], whole)
-        case nodes.Output():
-            return Answer((Part(node, (), inputs[0].parts[node.number].table),), inputs[0].watermark)
+        case nodes.ProcessorOutput():
+            return NodeAnswer((TracedTuples(node, (), inputs[0].parts[node.number].table),), inputs[0].watermark)
         case _:
-            return Answer(_parts(node, inputs, whole), _watermark(node, inputs))
+            return NodeAnswer(_parts(node, inputs, whole), _watermark(node, inputs))
 
 
-def _watermark(node: nodes.Node, inputs: Sequence[Answer]) -> float:
+def _watermark(node: nodes.Node, inputs: Sequence[NodeAnswer]) -> float:
     return _reached(node, [answer.watermark for answer in inputs])
 
 
@@ -337,7 +339,7 @@ def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
             return inputs[0] - node.gap
         case nodes.Each():
             reached = {id(node.body.leaf): inputs[0]}
-            for inner in nodes.walk(node.body.root):
+            for inner in nodes.walk_nodes(node.body.root):
                 if inner is not node.body.leaf:
                     reached[id(inner)] = _reached(inner, [reached[id(child)] for child in inner.inputs])
             return reached[id(node.body.root)]
@@ -347,7 +349,7 @@ def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
 Step: TypeAlias = nodes.Map | nodes.Filter | nodes.Case
 
 
-def _parts(node: nodes.Node, inputs: Sequence[Answer], whole: Interpretation) -> tuple[Part, ...]:
+def _parts(node: nodes.Node, inputs: Sequence[NodeAnswer], whole: Interpretation) -> tuple[TracedTuples, ...]:
     """A step is done to every part alone, so that it is known whose tuples fail."""
     match node:
         case nodes.Union():
@@ -357,31 +359,31 @@ def _parts(node: nodes.Node, inputs: Sequence[Answer], whole: Interpretation) ->
         case nodes.TableJoin():
             return tuple(_beside_table(node, number, part, whole) for number, part in enumerate(inputs[0].parts))
         case _:
-            return (Part(node, (), _result(node, inputs).cast(node.schema)),)
+            return (TracedTuples(node, (), _result(node, inputs).cast(node.schema)),)
 
 
-def _stepped(node: Step, part: Part, whole: Interpretation) -> Part:
+def _stepped(node: Step, part: TracedTuples, whole: Interpretation) -> TracedTuples:
     if whole.failed is None:
         found = _step(node, part.table)
     else:
-        found, failing = surviving(lambda tuples: _step(node, tuples), node.schema.empty_table(), part.table)
+        found, failing = passing_tuples(lambda tuples: _step(node, tuples), node.schema.empty_table(), part.table)
         words = f"case {', '.join(p.text for p in node.predicates)}" if isinstance(node, nodes.Case) else node.words
         _put_aside(part, words, failing, whole.names, whole.failed)
-    return Part(part.producer, (*part.steps, node.words), found.cast(node.schema))
+    return TracedTuples(part.producer, (*part.steps, node.words), found.cast(node.schema))
 
 
-def _beside_table(node: nodes.TableJoin, number: int, part: Part, whole: Interpretation) -> Part:
+def _beside_table(node: nodes.TableJoin, number: int, part: TracedTuples, whole: Interpretation) -> TracedTuples:
     """Tuples are still whose they were."""
     found = whole.versions.joined(node, (id(node), number, whole.substream), part.table)
-    return Part(part.producer, (*part.steps, node.words), found.cast(node.schema))
+    return TracedTuples(part.producer, (*part.steps, node.words), found.cast(node.schema))
 
 
-def _put_aside(part: Part, words: str, failing: pa.Table, names: Mapping[int, str], failed: Failures) -> None:
+def _put_aside(part: TracedTuples, words: str, failing: pa.Table, names: Mapping[int, str], failed: Failures) -> None:
     place = (id(part.producer), (*part.steps, words))
-    _keep_larger(failed, place, Failed(names.get(id(part.producer)), words, failing))
+    _keep_larger(failed, place, FailedByStep(names.get(id(part.producer)), words, failing))
 
 
-def _keep_larger(failed: Failures, place: Place, found: Failed) -> None:
+def _keep_larger(failed: Failures, place: Place, found: FailedByStep) -> None:
     """Who comes to a step by another way, such as a later branch of a case, may ask more of the same tuples."""
     known = failed.get(place)
     if found.table.num_rows > (known.table.num_rows if known else 0):
@@ -401,7 +403,7 @@ def _step(node: Step, tuples: pa.Table) -> pa.Table:
             return _case(node, tuples)
 
 
-def _result(node: nodes.Node, inputs: Sequence[Answer]) -> pa.Table:
+def _result(node: nodes.Node, inputs: Sequence[NodeAnswer]) -> pa.Table:
     match node:
         case nodes.TimeJoin():
             return time_join(node, inputs[0], inputs[1])
@@ -436,24 +438,26 @@ def _case(node: nodes.Case, tuples: pa.Table) -> pa.Table:
 # --- splits -------------------------------------------------------------------------------------------------
 
 
-def _each(node: nodes.Each, given: Answer, whole: Interpretation) -> Answer:
+def _each(node: nodes.Each, given: NodeAnswer, whole: Interpretation) -> NodeAnswer:
     """The body on every substream alone; on one without tuples, too, which says what its answer looks like."""
     shares = _shares(node, given, whole)
     numbers = _numbers(node.rule, {number for share in shares for number in share.tables})
-    inputs = {number: [share.of(number, EVERYWHERE) for share in shares] for number in numbers}
-    answers = _on_bodies(node.body, {NOWHERE: [share.of() for share in shares], **inputs}, given.watermark, whole)
+    inputs = {number: [share.of(number, ALL_SUBSTREAMS) for share in shares] for number in numbers}
+    answers = _on_bodies(node.body, {OMITTED: [share.of() for share in shares], **inputs}, given.watermark, whole)
     found = [_numbered(answer.parts, number) for number, answer in answers.items()]
-    together = (replace(same[0], table=one([part.table for part in same])) for same in zip(*found, strict=True))
-    return Answer(tuple(together), answers[NOWHERE].watermark)
+    together = (
+        replace(same[0], table=single_value([part.table for part in same])) for same in zip(*found, strict=True)
+    )
+    return NodeAnswer(tuple(together), answers[OMITTED].watermark)
 
 
-def _numbered(parts: Sequence[Part], number: int) -> list[Part]:
+def _numbered(parts: Sequence[TracedTuples], number: int) -> list[TracedTuples]:
     columns = [pa.array([number] * part.table.num_rows, pa.int64()) for part in parts]
     named = zip(parts, columns, strict=True)
     return [replace(part, table=part.table.append_column("substream", column)) for part, column in named]
 
 
-def _apply(node: nodes.Apply, given: Answer, whole: Interpretation) -> Answer:
+def _apply(node: nodes.Apply, given: NodeAnswer, whole: Interpretation) -> NodeAnswer:
     """The body is done once to a tuple, also to one that goes everywhere; then the processor runs on every substream."""
     shares = _shares(node, given, whole)
     inputs = {number: [share.of(number) for share in shares] for share in shares for number in share.tables}
@@ -464,55 +468,55 @@ def _apply(node: nodes.Apply, given: Answer, whole: Interpretation) -> Answer:
     reached = whole.reached[id(node.input)]
     put: list[Rows] = []
     for number in _numbers(node.rule, passed):
-        tuples = one([passed.get(number, nothing), passed.get(EVERYWHERE, nothing)])
-        handed = in_sequence(before(given.watermark, tuples))
+        tuples = single_value([passed.get(number, nothing), passed.get(ALL_SUBSTREAMS, nothing)])
+        handed = in_sequence(tuples_before(given.watermark, tuples))
         put += run_processor(node, number, handed, given.watermark, last, whole.ticks, reached)
     outputs = node.declared.outputs
-    tables = [one([schema.empty_table(), *(rows[name] for rows in put)]) for name, schema in outputs]
-    return Answer(tuple(Part(node, (), table) for table in tables), given.watermark)
+    tables = [single_value([schema.empty_table(), *(rows[name] for rows in put)]) for name, schema in outputs]
+    return NodeAnswer(tuple(TracedTuples(node, (), table) for table in tables), given.watermark)
 
 
 @dataclass(frozen=True)
-class Share:
+class SplitPart:
     """A part of the stream that was split, by where its tuples go."""
 
-    part: Part  # steps: as behind the split
+    part: TracedTuples  # steps: as behind the split
     tables: Mapping[int, pa.Table]
 
-    def of(self, *numbers: int) -> Part:
+    def of(self, *numbers: int) -> TracedTuples:
         tables = [self.tables[number] for number in numbers if number in self.tables]
-        return replace(self.part, table=one([self.part.table.slice(0, 0), *tables]))
+        return replace(self.part, table=single_value([self.part.table.slice(0, 0), *tables]))
 
 
-def _shares(node: nodes.Splitting, given: Answer, whole: Interpretation) -> list[Share]:
+def _shares(node: nodes.Splitting, given: NodeAnswer, whole: Interpretation) -> list[SplitPart]:
     words = f"split {node.rule.words}"
     shares = []
     for part in given.parts:
-        tables, failing = split(node.rule, part.table, keep=whole.failed is not None)
+        tables, failing = split_tuples(node.rule, part.table, keep=whole.failed is not None)
         if whole.failed is not None:
             _put_aside(part, words, failing, whole.names, whole.failed)
-        shares.append(Share(replace(part, steps=(*part.steps, words)), tables))
+        shares.append(SplitPart(replace(part, steps=(*part.steps, words)), tables))
     return shares
 
 
 def _numbers(rule: nodes.Rule, found: Collection[int]) -> Sequence[int]:
     """The substreams that have a tuple, of where tuples go."""
-    return range(rule.substreams) if EVERYWHERE in found else sorted(found)
+    return range(rule.substreams) if ALL_SUBSTREAMS in found else sorted(found)
 
 
 def _on_bodies(
-    body: nodes.Body, inputs: Mapping[int, Sequence[Part]], watermark: float, whole: Interpretation
-) -> dict[int, Answer]:
+    body: nodes.Body, inputs: Mapping[int, Sequence[TracedTuples]], watermark: float, whole: Interpretation
+) -> dict[int, NodeAnswer]:
     """The answers of a body to each of these inputs alone; what fails in one step of it is put together."""
     answers = {}
     failed: Failures = {}
     for number, parts in inputs.items():
         alone = replace(whole, failed=None if whole.failed is None else {}, substream=number)
-        leaf = {id(body.leaf): Answer(tuple(parts), watermark)}
+        leaf = {id(body.leaf): NodeAnswer(tuple(parts), watermark)}
         answers[number] = _interpreted([body.root], leaf, alone)[id(body.root)]
         for place, found in (alone.failed or {}).items():
             tables = [failed[place].table, found.table] if place in failed else [found.table]
-            failed[place] = replace(found, table=one(tables))
+            failed[place] = replace(found, table=single_value(tables))
     if whole.failed is not None:
         for place, found in failed.items():
             _keep_larger(whole.failed, place, found)

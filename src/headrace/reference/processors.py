@@ -21,12 +21,12 @@ from headrace.columnar.types import TS
 from headrace.errors import DataError
 from headrace.processor import ONLY, Declaration, Processor, Put
 from headrace.query import nodes
-from headrace.reference.state_tables import EPOCH, MICROSECOND, DictTable, fitting, tables_of
+from headrace.reference.state_tables import MICROSECOND, UNIX_EPOCH, DictTable, coerce_to_schema, tables_of
 from headrace.reference.tuples import times_of
 from headrace.support import user_code
-from headrace.support.argument_errors import named
+from headrace.support.argument_errors import describe_argument
 from headrace.support.event_time import FURTHEST
-from headrace.support.secrets import Sealed, resolved
+from headrace.support.secrets import SealedSettings, resolve_secrets
 
 Rows = dict[str, pa.Table]  # by output
 TICK, PROCESS, END = "tick", "process", "end"
@@ -37,7 +37,7 @@ class TooEarly(DataError):
 
 
 @dataclass(frozen=True)
-class Call:
+class DueCall:
     """What is called; time: of the tick, of the end, or of the first tuple."""
 
     what: str
@@ -52,10 +52,10 @@ class Call:
     @property
     def words(self) -> str:
         if self.tuples is None:
-            return f"in {self.what} at {shown(self.time)}"
+            return f"in {self.what} at {call_text(self.time)}"
         last = int(times_of(self.tuples)[-1])
-        until = "" if last == self.time else f" to {shown(last)}"
-        return f"in {self.what} of {self.tuples.num_rows} tuples at {shown(self.time)}{until}"
+        until = "" if last == self.time else f" to {call_text(last)}"
+        return f"in {self.what} of {self.tuples.num_rows} tuples at {call_text(self.time)}{until}"
 
 
 def run_processor(
@@ -67,7 +67,7 @@ def run_processor(
     """
     if not tuples.num_rows:
         return []
-    one_copy = Copy(node.processor, node.declared, substream, node.rule.substreams)
+    one_copy = ReferenceCopy(node.processor, node.declared, substream, node.rule.substreams)
     state = tables_of(node.declared.tables)
     calls = calls_of(tuples, node.declared, watermark, last, substream, most, reached)
     return [one_copy.call(call, state) for call in calls]
@@ -81,7 +81,7 @@ def calls_of(
     substream: int,
     most: int,
     reached: float = -math.inf,
-) -> list[Call]:
+) -> list[DueCall]:
     """At one time a tick comes before the tuples; the end comes after everything."""
     times = times_of(tuples).tolist()
     ended = watermark == math.inf
@@ -91,21 +91,21 @@ def calls_of(
         if len(ticks) > most:
             raise DataError(
                 f"{declared.name} would get {len(ticks):,} ticks in substream {substream}, at most {most:,} in one epoch:"
-                f" from {shown(times[0])} on, every {declared.every / 1e6:g} seconds; if a time lies too far in the"
+                f" from {call_text(times[0])} on, every {declared.every / 1e6:g} seconds; if a time lies too far in the"
                 " future, give the source ahead=... so that it is rejected, or give the processor a longer every"
             )
         calls = sorted(
-            [*calls, *(Call(TICK, time) for time in ticks)], key=lambda call: (call.time, call.what == PROCESS)
+            [*calls, *(DueCall(TICK, time) for time in ticks)], key=lambda call: (call.time, call.what == PROCESS)
         )
     ends = last if reached == -math.inf else max(last, int(reached))  # nothing comes out below the watermark
-    return [*calls, Call(END, ends)] if ended else calls
+    return [*calls, DueCall(END, ends)] if ended else calls
 
 
-def _processing(tuples: pa.Table, times: list[int]) -> Iterator[Call]:
+def _processing(tuples: pa.Table, times: list[int]) -> Iterator[DueCall]:
     start = 0
     for time, same in groupby(times):
         rows = len(list(same))
-        yield Call(PROCESS, time, tuples.slice(start, rows).combine_chunks())
+        yield DueCall(PROCESS, time, tuples.slice(start, rows).combine_chunks())
         start += rows
 
 
@@ -120,15 +120,15 @@ def _ticks(first: int, every: int, last: int, watermark: float, reached: float) 
     return range((first // every + 1) * every, until + 1, every)
 
 
-class Copy:
+class ReferenceCopy:
     """A processor's copy of one substream."""
 
     def __init__(self, processor: Processor, declared: Declaration, substream: int, substreams: int) -> None:
         self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
-        self._settings = Sealed(vars(processor))
-        vars(self.processor).update(resolved(vars(self.processor)))
+        self._settings = SealedSettings(vars(processor))
+        vars(self.processor).update(resolve_secrets(vars(self.processor)))
         with self._settings.hiding():
-            user_code.call(
+            user_code.call_user_code(
                 f"{self._where}, open",
                 self.opened,
                 substreams,
@@ -142,13 +142,13 @@ class Copy:
     def _where(self) -> str:
         return f"{self.declared.name} in substream {self.substream}"
 
-    def call(self, call: Call, state: Mapping[str, DictTable]) -> Rows:
+    def call(self, call: DueCall, state: Mapping[str, DictTable]) -> Rows:
         """What it puts out, under the name of every output."""
         if getattr(type(self.processor), call.what) is getattr(Processor, call.what):  # it has no tick, or no end
             return self._checked(None, call)
-        given = moment(call.time) if call.tuples is None else call.tuples
+        given = to_time(call.time) if call.tuples is None else call.tuples
         with self._settings.hiding():
-            put = user_code.call(
+            put = user_code.call_user_code(
                 self._where,
                 self.made,
                 getattr(self.processor, call.what),
@@ -167,7 +167,7 @@ class Copy:
             table.demand_told()
         return put
 
-    def _checked(self, put: Put, call: Call) -> Rows:
+    def _checked(self, put: Put, call: DueCall) -> Rows:
         schemas = dict(self.declared.outputs)
         tables = self._by_output(put)
         for name in tables:
@@ -183,24 +183,24 @@ class Copy:
         if not isinstance(put, Mapping):
             names = ", ".join(name for name, _ in self.declared.outputs)
             raise DataError(
-                f"what it puts out must be a dict {{output: table}} of {names}, or None; found {named(put)}"
+                f"what it puts out must be a dict {{output: table}} of {names}, or None; found {describe_argument(put)}"
             )
         return put
 
 
-def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: Call) -> pa.Table:
+def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: DueCall) -> pa.Table:
     if table is None:
         return schema.empty_table()
-    rows = fitting(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "what it puts out")
+    rows = coerce_to_schema(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "what it puts out")
     if rows[TS].null_count:
         raise DataError(f"a row is put out without a time: {TS!r} is null; give it that of its tuple, or a later one")
     if rows.num_rows and (latest := pc.max(rows[TS].cast(pa.int64())).as_py()) > FURTHEST:
         raise DataError(
-            f"a row is put out with ts {shown(latest)}, which is beyond 73,000 years; no stream has such times"
+            f"a row is put out with ts {call_text(latest)}, which is beyond 73,000 years; no stream has such times"
         )
     if rows.num_rows and (earliest := pc.min(rows[TS].cast(pa.int64())).as_py()) < call.time:
         raise TooEarly(
-            f"a row is put out too early: its ts is {shown(earliest)}, before {shown(call.time)}, the time of what caused"
+            f"a row is put out too early: its ts is {call_text(earliest)}, before {call_text(call.time)}, the time of what caused"
             " it; give it that time or a later one, and its own in another column"
         )
     return rows
@@ -216,16 +216,16 @@ def _in_utc(table: Any) -> Any:
     return table.set_column(place, TS, table[TS].cast(pa.timestamp(kind.unit, "UTC")))
 
 
-def moment(time: int) -> dt.datetime:
+def to_time(time: int) -> dt.datetime:
     try:
-        return EPOCH + time * MICROSECOND
+        return UNIX_EPOCH + time * MICROSECOND
     except OverflowError:
         raise DataError(f"the time {time} (microseconds since 1970) is beyond those that Python has") from None
 
 
-def shown(time: int) -> str:
+def call_text(time: int) -> str:
     try:
-        return str(EPOCH + time * MICROSECOND)
+        return str(UNIX_EPOCH + time * MICROSECOND)
     except OverflowError:
         return f"{time} microseconds since 1970"
 

@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar.values import as_text
+from headrace.columnar.values import rows_text
 from headrace.errors import DataError
 from headrace.expressions import Expression
 from headrace.processor import Function
 from headrace.query import nodes
-from headrace.reference.evaluate import surviving, value_of
-from headrace.reference.tuples import one, row_numbers
+from headrace.reference.evaluate import passing_tuples, value_of
+from headrace.reference.tuples import row_numbers, single_value
 from headrace.routing.hashing import groups_of
 from headrace.support import user_code
-from headrace.support.argument_errors import named
+from headrace.support.argument_errors import describe_argument
 
-EVERYWHERE = -1  # where a tuple goes that is broadcast
-SOME = 16  # tuples that a function is asked about a second time
+ALL_SUBSTREAMS = -1  # where a tuple goes that is broadcast
+RECHECKED_TUPLES = 16  # tuples that a function is asked about a second time
 VALUE = "__value"  # beside a tuple, what an expression gives for it
 
 
-def split(rule: nodes.Rule, tuples: pa.Table, *, keep: bool) -> tuple[dict[int, pa.Table], pa.Table]:
+def split_tuples(rule: nodes.Rule, tuples: pa.Table, *, keep: bool) -> tuple[dict[int, pa.Table], pa.Table]:
     """The tuples by substream, and those on which SQL failed; keep: they are no error."""
     everywhere, others, failing = _broadcast(rule, tuples, keep)
     if rule.by is not None:
@@ -36,14 +36,14 @@ def split(rule: nodes.Rule, tuples: pa.Table, *, keep: bool) -> tuple[dict[int, 
     else:
         assert rule.route is not None
         others, numbers, unrouted = _valued(rule, rule.route, "route", others, keep)
-        failing = one([failing, unrouted])
+        failing = single_value([failing, unrouted])
         _check(rule, numbers, others)
     rows: dict[int, list[int]] = {}
     for row, number in enumerate(numbers):
         if number is not None:
             rows.setdefault(number, []).append(row)
     shares = {number: others.take(row_numbers(mine)) for number, mine in rows.items()}
-    return shares | ({EVERYWHERE: everywhere} if everywhere.num_rows else {}), failing
+    return shares | ({ALL_SUBSTREAMS: everywhere} if everywhere.num_rows else {}), failing
 
 
 def _broadcast(rule: nodes.Rule, tuples: pa.Table, keep: bool) -> tuple[pa.Table, pa.Table, pa.Table]:
@@ -59,7 +59,7 @@ def _broadcast(rule: nodes.Rule, tuples: pa.Table, keep: bool) -> tuple[pa.Table
 def _check(rule: nodes.Rule, numbers: Sequence[int | None], tuples: pa.Table) -> None:
     for row, number in enumerate(numbers):
         if number is not None and not 0 <= number < rule.substreams:
-            tuple_ = as_text(tuples.slice(row, 1))[0]
+            tuple_ = rows_text(tuples.slice(row, 1))[0]
             raise DataError(
                 f"{_words(rule, 'route')} gives {number} for {tuple_}; there are substreams 0 .. {rule.substreams - 1};"
                 " give null for a tuple that is to go nowhere"
@@ -84,17 +84,17 @@ def _valued(
         return some.append_column(VALUE, value_of(given, some))
 
     empty = nothing.append_column(VALUE, pa.array([], given.type))
-    valued, failing = surviving(asked, empty, tuples) if keep else (asked(tuples), nothing)
+    valued, failing = passing_tuples(asked, empty, tuples) if keep else (asked(tuples), nothing)
     return valued.drop_columns([VALUE]), valued[VALUE].to_pylist(), failing
 
 
 def _asked_twice(function: Function, what: str, route: bool, tuples: pa.Table) -> list[Any]:
     """What a function gives; of the first tuples it is asked again, and must say the same."""
     found = _called(function, what, route, tuples)
-    again = _called(function, what, route, tuples.slice(0, SOME))
+    again = _called(function, what, route, tuples.slice(0, RECHECKED_TUPLES))
     for row, (first, second) in enumerate(zip(found, again, strict=False)):
         if first != second:
-            tuple_ = as_text(tuples.slice(row, 1))[0]
+            tuple_ = rows_text(tuples.slice(row, 1))[0]
             raise DataError(
                 f"{what}, {function.words}, gives {first} and then {second} for {tuple_}; it may depend on that tuple alone"
             )
@@ -103,7 +103,7 @@ def _asked_twice(function: Function, what: str, route: bool, tuples: pa.Table) -
 
 def _called(function: Function, what: str, route: bool, tuples: pa.Table) -> list[Any]:
     """One value for every tuple; the function is handed all of them."""
-    found = user_code.call(
+    found = user_code.call_user_code(
         what,
         function.call,
         tuples,
@@ -128,4 +128,6 @@ def _array(found: Any, function: Function, what: str) -> pa.Array:
             return pa.array(found)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
             raise DataError(f"{what}, {function.words}, gives no column: {error}") from None
-    raise DataError(f"{what}, {function.words}, must give an Arrow or NumPy array, or a list; found {named(found)}")
+    raise DataError(
+        f"{what}, {function.words}, must give an Arrow or NumPy array, or a list; found {describe_argument(found)}"
+    )

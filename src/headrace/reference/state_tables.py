@@ -15,15 +15,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.columnar.values import Key, as_text, comparable
+from headrace.columnar.values import Key, comparable_values, rows_text
 from headrace.errors import DataError
 from headrace.processor import StateTable
 from headrace.reference.tuples import keys_of
-from headrace.support.argument_errors import named
+from headrace.support.argument_errors import describe_argument
 
 Row = tuple[pa.Array, ...]
 MICROSECOND = dt.timedelta(microseconds=1)
-EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+UNIX_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class DictTable:
@@ -50,13 +50,13 @@ class DictTable:
         return pa.array([key in self._rows for key in keys_of(self._keys(keys), self._declared.key)], pa.bool_())
 
     def put(self, rows: pa.Table) -> None:
-        fitted = fitting(rows, self._declared.columns, f"put into table {self._name!r}")
+        fitted = coerce_to_schema(rows, self._declared.columns, f"put into table {self._name!r}")
         columns = [column.combine_chunks() for column in fitted.columns]
-        times = comparable(fitted[self._declared.due]) if self._declared.due else [None] * fitted.num_rows
+        times = comparable_values(fitted[self._declared.due]) if self._declared.due else [None] * fitted.num_rows
         new: dict[Key, tuple[Row, int | None]] = {}
         for number, key in enumerate(keys_of(fitted, self._declared.key)):
             if key in new:
-                twice = as_text(fitted.select(self._declared.key).slice(number, 1))[0]
+                twice = rows_text(fitted.select(self._declared.key).slice(number, 1))[0]
                 raise DataError(f"put into table {self._name!r} has the key {twice} twice; give each key once")
             new[key] = tuple(column.slice(number, 1) for column in columns), times[number]
         for key, (row, time) in new.items():
@@ -153,14 +153,14 @@ class DictTable:
             row = dict(zip(self._declared.columns.names, self._rows[known[number]], strict=True))
             for name in set(arrays) - set(self._declared.key):
                 row[name] = _written(row[name], arrays[name][number : number + 1])
-            due = None if self._declared.due is None else comparable(row[self._declared.due])[0]
+            due = None if self._declared.due is None else comparable_values(row[self._declared.due])[0]
             self._set(known[number], tuple(row.values()), due)
         self._arrays = arrays
 
     def _keys(self, keys: pa.Table) -> pa.Table:
         schema = pa.schema([self._declared.columns.field(name) for name in self._declared.key])
         found = keys.select([n for n in keys.column_names if n in schema.names]) if isinstance(keys, pa.Table) else keys
-        return fitting(found, schema, f"keys of table {self._name!r}")
+        return coerce_to_schema(found, schema, f"keys of table {self._name!r}")
 
     def _table(self, rows: Sequence[Row]) -> pa.Table:
         schema = self._declared.columns
@@ -210,29 +210,31 @@ def _written(before: pa.Array, found: npt.NDArray[Any]) -> pa.Array:
     return pa.array(plain, _plain_number(kind), from_pandas=False).cast(kind)
 
 
-class Tables(dict[str, DictTable]):
+class SubstreamTables(dict[str, DictTable]):
     """The tables of one substream; says which there are."""
 
     def __missing__(self, name: str) -> DictTable:
         raise DataError(f"there is no table {name!r}; declared are: {', '.join(self) or 'none'}")
 
 
-def tables_of(declared: Iterable[tuple[str, StateTable]]) -> Tables:
-    return Tables({name: DictTable(name, table) for name, table in declared})
+def tables_of(declared: Iterable[tuple[str, StateTable]]) -> SubstreamTables:
+    return SubstreamTables({name: DictTable(name, table) for name, table in declared})
 
 
 def _micros(time: Any, name: str) -> int:
     if not isinstance(time, dt.datetime) or time.tzinfo is None:
-        raise DataError(f"due of table {name!r} takes a datetime with a zone, as tick is given; found {named(time)}")
-    return (time - EPOCH) // MICROSECOND
+        raise DataError(
+            f"due of table {name!r} takes a datetime with a zone, as tick is given; found {describe_argument(time)}"
+        )
+    return (time - UNIX_EPOCH) // MICROSECOND
 
 
-def fitting(found: Any, schema: pa.Schema, what: str) -> pa.Table:
+def coerce_to_schema(found: Any, schema: pa.Schema, what: str) -> pa.Table:
     """Rows in the columns and types of a schema; types may differ within a family, and a value that does not fit is refused."""
     if isinstance(found, pa.RecordBatch):
         found = pa.table(found)
     if not isinstance(found, pa.Table):
-        raise DataError(f"{what} must be a pyarrow.Table; found {named(found)}")
+        raise DataError(f"{what} must be a pyarrow.Table; found {describe_argument(found)}")
     if sorted(found.column_names) != sorted(schema.names):
         names = ", ".join(found.column_names) or "no columns"
         raise DataError(f"{what} must have the columns {', '.join(schema.names)}; found {names}")

@@ -15,14 +15,14 @@ import pyarrow as pa
 
 from headrace.errors import QueryError, SourceError
 from headrace.query import nodes
-from headrace.reference.tuples import keys_of, one, row_numbers, same_kind
+from headrace.reference.tuples import keys_of, row_numbers, same_kind, single_value
 from headrace.reference.windows import table_join
 from headrace.support.terminal_text import printable
 
 Version: TypeAlias = pa.Table | Mapping[str, pa.Table]
 
 
-class Versions:
+class ReferenceVersions:
     """rows: by the id of a table, what it holds in every epoch; one for all, where there is but one."""
 
     def __init__(self, rows: Mapping[int, Sequence[pa.Table]]) -> None:
@@ -39,13 +39,13 @@ class Versions:
         """What the join has given by now; place: where it stands, and on whose tuples."""
         known = self._had.get(place, tuples.slice(0, 0))
         versions = self._rows[id(node.table)]
-        found = table_join(node, without(tuples, known), versions[min(self.epoch, len(versions) - 1)])
-        self._gave[place] = one([self._gave[place], found]) if place in self._gave else found
+        found = table_join(node, new_tuples(tuples, known), versions[min(self.epoch, len(versions) - 1)])
+        self._gave[place] = single_value([self._gave[place], found]) if place in self._gave else found
         self._had[place] = tuples
         return self._gave[place]
 
 
-def without(tuples: pa.Table, known: pa.Table) -> pa.Table:
+def new_tuples(tuples: pa.Table, known: pa.Table) -> pa.Table:
     """The tuples that are not among those known, each as often as it comes more."""
     left = Counter(keys_of(known, known.column_names))
     rows = []
@@ -57,11 +57,11 @@ def without(tuples: pa.Table, known: pa.Table) -> pa.Table:
     return tuples.take(row_numbers(rows))
 
 
-def versions_of(roots: Sequence[nodes.Node], given: Sequence[Version] | None, epochs: int | None) -> Versions:
+def versions_of(roots: Sequence[nodes.Node], given: Sequence[Version] | None, epochs: int | None) -> ReferenceVersions:
     """The versions that are given, one for each epoch and perhaps one more for the end; or what the tables hold now."""
     named = nodes.named_tables(*roots)
     if given is None:
-        return Versions({id(t): [_now(t, name)] for name, t in named.items()})
+        return ReferenceVersions({id(t): [_now(t, name)] for name, t in named.items()})
     if not named:
         raise QueryError("versions are those of tables, and the query has none; leave versions out")
     allowed = (1,) if epochs is None else (epochs, epochs + 1)
@@ -70,10 +70,10 @@ def versions_of(roots: Sequence[nodes.Node], given: Sequence[Version] | None, ep
         each = "one for each epoch, and if they differ one more for the end" if epochs is not None else "one"
         raise QueryError(f"versions is a list: {each}; found {found}, with {epochs or 0} epochs")
     cut = [_by_name(version, named) for version in given]
-    return Versions({id(t): _filled([version.get(n) for version in cut], t, n) for n, t in named.items()})
+    return ReferenceVersions({id(t): _filled([version.get(n) for version in cut], t, n) for n, t in named.items()})
 
 
-def _by_name(version: Version, named: Mapping[str, nodes.Table]) -> Mapping[str, pa.Table]:
+def _by_name(version: Version, named: Mapping[str, nodes.TableDefinition]) -> Mapping[str, pa.Table]:
     if isinstance(version, pa.Table):
         if len(named) != 1:
             raise QueryError(
@@ -85,7 +85,7 @@ def _by_name(version: Version, named: Mapping[str, nodes.Table]) -> Mapping[str,
     return version
 
 
-def _filled(versions: Sequence[pa.Table | None], table: nodes.Table, name: str) -> list[pa.Table]:
+def _filled(versions: Sequence[pa.Table | None], table: nodes.TableDefinition, name: str) -> list[pa.Table]:
     """An epoch that says nothing of a table has the version before it."""
     found: list[pa.Table] = []
     for version in versions:
@@ -95,11 +95,11 @@ def _filled(versions: Sequence[pa.Table | None], table: nodes.Table, name: str) 
     return found
 
 
-def _now(table: nodes.Table, name: str) -> pa.Table:
+def _now(table: nodes.TableDefinition, name: str) -> pa.Table:
     return pa.concat_tables(_rows(part, table, name) for _, part in table.origin.parts())
 
 
-def _rows(found: pa.Table, table: nodes.Table, name: str) -> pa.Table:
+def _rows(found: pa.Table, table: nodes.TableDefinition, name: str) -> pa.Table:
     """Rows in the table's own columns and types; others are not looked at, and no value is converted."""
     try:
         rows = found.select(table.schema.names)

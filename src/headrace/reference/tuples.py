@@ -11,13 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.columnar.types import TS, TS_TYPE, plain_type
-from headrace.columnar.values import Key, comparable, key_of
+from headrace.columnar.values import Key, comparable_values, sort_key
 from headrace.errors import QueryTypeError
 
 Numbers = npt.NDArray[np.int64]
 
 
-def one(tables: Sequence[pa.Table]) -> pa.Table:
+def single_value(tables: Sequence[pa.Table]) -> pa.Table:
     return pa.concat_tables(tables).combine_chunks()
 
 
@@ -35,7 +35,7 @@ def row_numbers(rows: Iterable[int]) -> Numbers:
     return np.array(list(rows), np.int64)
 
 
-def before(watermark: float, tuples: pa.Table) -> pa.Table:
+def tuples_before(watermark: float, tuples: pa.Table) -> pa.Table:
     return tuples.filter(pa.array(times_of(tuples) < watermark))
 
 
@@ -49,7 +49,7 @@ def keys_of(tuples: pa.Table, names: Sequence[str]) -> list[Key]:
     """Per tuple the keys of these columns."""
     if not names:
         return [()] * tuples.num_rows
-    columns = [[key_of(value) for value in comparable(tuples[name])] for name in names]
+    columns = [[sort_key(value) for value in comparable_values(tuples[name])] for name in names]
     return list(zip(*columns, strict=True))
 
 

@@ -15,16 +15,25 @@ from headrace.columnar import duck
 from headrace.columnar.types import TS
 from headrace.columnar.values import Key
 from headrace.errors import DataError
-from headrace.expressions import Predicate
+from headrace.expressions import JoinPredicate
 from headrace.query import nodes
-from headrace.reference.evaluate import ask, run, truth
-from headrace.reference.tuples import Numbers, before, in_sequence, keys_of, one, row_numbers, times_of, timestamps
+from headrace.reference.evaluate import evaluate_rows, run_select, truth
+from headrace.reference.tuples import (
+    Numbers,
+    in_sequence,
+    keys_of,
+    row_numbers,
+    single_value,
+    times_of,
+    timestamps,
+    tuples_before,
+)
 
-CHUNK = 1_000_000  # pairs, or tuples of windows, that are looked at together
+PAIRS_TOGETHER = 1_000_000  # pairs, or tuples of windows, that are looked at together
 EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-class Given(Protocol):
+class WindowInput(Protocol):
     """Tuples of an input, and the time until which nothing follows."""
 
     @property
@@ -34,9 +43,9 @@ class Given(Protocol):
     def watermark(self) -> float: ...
 
 
-def distinct(node: nodes.Distinct, given: Given) -> pa.Table:
+def distinct(node: nodes.Distinct, given: WindowInput) -> pa.Table:
     """A tuple is kept unless one with the same key was kept at most so long before it."""
-    tuples = in_sequence(before(given.watermark, given.table))
+    tuples = in_sequence(tuples_before(given.watermark, given.table))
     kept_at: dict[Key, int] = {}
     rows = []
     for row, (key, ts) in enumerate(zip(keys_of(tuples, node.by), times_of(tuples).tolist(), strict=True)):
@@ -46,10 +55,10 @@ def distinct(node: nodes.Distinct, given: Given) -> pa.Table:
     return tuples.take(row_numbers(rows))
 
 
-def as_of(node: nodes.AsOf, given_left: Given, given_right: Given) -> pa.Table:
+def as_of(node: nodes.AsOf, given_left: WindowInput, given_right: WindowInput) -> pa.Table:
     """Both streams are walked together; at equal times the right comes first. What it had last of a key is looked up."""
     until = min(given_left.watermark, given_right.watermark)
-    left, right = (in_sequence(before(until, given.table)) for given in (given_left, given_right))
+    left, right = (in_sequence(tuples_before(until, given.table)) for given in (given_left, given_right))
     l_times, r_times = times_of(left).tolist(), times_of(right).tolist()
     l_keys, r_keys = (_keys_or_none(side, node.by) for side in (left, right))
     latest: dict[Key, int] = {}  # key -> row of the right
@@ -90,7 +99,7 @@ def table_join(node: nodes.TableJoin, tuples: pa.Table, rows: pa.Table) -> pa.Ta
 # --- joins --------------------------------------------------------------------------------------------------
 
 
-def time_join(node: nodes.TimeJoin, given_left: Given, given_right: Given) -> pa.Table:
+def time_join(node: nodes.TimeJoin, given_left: WindowInput, given_right: WindowInput) -> pa.Table:
     left, right = given_left.table, given_right.table
     right = right.take(np.argsort(times_of(right), kind="stable"))
     l_times, r_times = times_of(left), times_of(right)
@@ -104,7 +113,7 @@ def time_join(node: nodes.TimeJoin, given_left: Given, given_right: Given) -> pa
     if "r" in node.kept:
         alone = _without_partner(r_times, r_rows, node.w2, given_left.watermark)
         found.append(_joined(node, r_times[alone], left.take(_nothing(alone)), right.take(alone)))
-    return one(found)
+    return single_value(found)
 
 
 def _without_partner(times: Numbers, paired: Numbers, window: int, other: float) -> Numbers:
@@ -118,10 +127,10 @@ def _nothing(rows: Numbers) -> pa.Array:
     return pa.nulls(len(rows), pa.int64())
 
 
-def count_join(node: nodes.CountJoin, given_left: Given, given_right: Given) -> pa.Table:
+def count_join(node: nodes.CountJoin, given_left: WindowInput, given_right: WindowInput) -> pa.Table:
     """Rows in sequence, so that a tuple's row number is its rank."""
     until = min(given_left.watermark, given_right.watermark)
-    left, right = (in_sequence(before(until, given.table)) for given in (given_left, given_right))
+    left, right = (in_sequence(tuples_before(until, given.table)) for given in (given_left, given_right))
     l_times, r_times = times_of(left), times_of(right)
     r_before, l_before = _walk_together(l_times.tolist(), r_times.tolist())
     complete_l = _pairs(np.maximum(r_before - node.n2, 0), r_before)
@@ -148,34 +157,34 @@ def _pairs(low: Numbers, high: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
     ends = np.cumsum(high - low)
     starts = ends - (high - low)
     total = int(ends[-1]) if len(ends) else 0
-    for begin in range(0, total, CHUNK):
-        numbers = np.arange(begin, min(begin + CHUNK, total))
+    for begin in range(0, total, PAIRS_TOGETHER):
+        numbers = np.arange(begin, min(begin + PAIRS_TOGETHER, total))
         owner = np.searchsorted(ends, numbers, side="right")
         yield owner, low[owner] + (numbers - starts[owner])
 
 
 def _matches(
-    on: Predicate, left: pa.Table, right: pa.Table, pairs: Iterable[tuple[Numbers, Numbers]]
+    on: JoinPredicate, left: pa.Table, right: pa.Table, pairs: Iterable[tuple[Numbers, Numbers]]
 ) -> tuple[Numbers, Numbers]:
     """Of these pairs of row numbers, those for which the predicate is true."""
     left, right = _used(left, "l", on), _used(right, "r", on)
     found: list[tuple[Numbers, Numbers]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for l_rows, r_rows in pairs:
         tables = {"l": left.take(l_rows), "r": right.take(r_rows)}
-        true = np.asarray(truth(ask(on.sql, on.text, "l POSITIONAL JOIN r", tables)))
+        true = np.asarray(truth(evaluate_rows(on.sql, on.text, "l POSITIONAL JOIN r", tables)))
         found.append((l_rows[true], r_rows[true]))
     l_found, r_found = (np.concatenate(rows) for rows in zip(*found, strict=True))
     return l_found, r_found
 
 
-def _used(table: pa.Table, side: str, on: Predicate) -> pa.Table:
+def _used(table: pa.Table, side: str, on: JoinPredicate) -> pa.Table:
     """The columns that the predicate reads, and one more so that there always is one."""
     used = {path[1].lower() for path in on.columns if path[0].lower() == side}
     numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
     return numbered.select([name for name in table.column_names if name.lower() in used] + ["__row"])
 
 
-def _joined(node: nodes.Pairing | nodes.TableJoin, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
+def _joined(node: nodes.PairingNode | nodes.TableJoin, times: Numbers, left: pa.Table, right: pa.Table) -> pa.Table:
     sides = {"l": left, "r": right}
     columns = [sides[side][name] for _, side, name in node.columns]
     return pa.table([timestamps(times), *columns], names=node.schema.names)
@@ -184,7 +193,7 @@ def _joined(node: nodes.Pairing | nodes.TableJoin, times: Numbers, left: pa.Tabl
 # --- aggregates ---------------------------------------------------------------------------------------------
 
 
-def time_aggregate(node: nodes.TimeAggregate, given: Given) -> pa.Table:
+def time_aggregate(node: nodes.TimeAggregate, given: WindowInput) -> pa.Table:
     tuples = in_sequence(given.table)
     windows: dict[tuple[int, int], list[int]] = {}  # (group, start) -> its tuples in sequence
     for row, (group, ts) in enumerate(zip(_groups(tuples, node.by), times_of(tuples).tolist(), strict=True)):
@@ -204,7 +213,7 @@ def _window_starts(ts: int, window: int, every: int) -> list[int]:
     return [k * every for k in range((ts - window) // every + 1, ts // every + 1)]
 
 
-def session_aggregate(node: nodes.SessionAggregate, given: Given) -> pa.Table:
+def session_aggregate(node: nodes.SessionAggregate, given: WindowInput) -> pa.Table:
     tuples = in_sequence(given.table)
     times = times_of(tuples).tolist()
     sessions: list[list[int]] = []  # the tuples of each, in sequence
@@ -222,8 +231,8 @@ def session_aggregate(node: nodes.SessionAggregate, given: Given) -> pa.Table:
     return pa.table(found, names=node.schema.names)
 
 
-def count_aggregate(node: nodes.CountAggregate, given: Given) -> pa.Table:
-    tuples = in_sequence(before(given.watermark, given.table))
+def count_aggregate(node: nodes.CountAggregate, given: WindowInput) -> pa.Table:
+    tuples = in_sequence(tuples_before(given.watermark, given.table))
     seen: dict[int, list[int]] = {}  # group -> its tuples in sequence
     members: list[list[int]] = []
     for row, group in enumerate(_groups(tuples, node.by)):
@@ -247,7 +256,7 @@ def _functions(node: nodes.Aggregation, tuples: pa.Table, members: Sequence[Sequ
     """One column per function: its value for every list of rows of `tuples`, which are in sequence."""
     kinds = pa.schema([(name, function.type) for name, function in node.functions])
     parts = [_evaluated(node, tuples, batch).cast(kinds) for batch in _batches(members)]
-    return list(one([kinds.empty_table(), *parts]).columns)
+    return list(single_value([kinds.empty_table(), *parts]).columns)
 
 
 def _batches(members: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
@@ -256,7 +265,7 @@ def _batches(members: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
     for rows in members:
         batch.append(rows)
         size += len(rows)
-        if size >= CHUNK:
+        if size >= PAIRS_TOGETHER:
             yield batch
             batch, size = [], 0
     if batch:
@@ -271,7 +280,7 @@ def _evaluated(node: nodes.Aggregation, tuples: pa.Table, members: Sequence[Sequ
     chosen = ", ".join(f"{function.sql} AS __f{i}" for i, (_, function) in enumerate(node.functions))
     grouped = ", ".join(["__window", *(duck.quote(name) for name in node.by)])
     sql = f"SELECT {chosen} FROM __tuples GROUP BY {grouped} ORDER BY __window"
-    found = run(sql, {"__tuples": expanded}, ", ".join(function.text for _, function in node.functions))
+    found = run_select(sql, {"__tuples": expanded}, ", ".join(function.text for _, function in node.functions))
     if found.num_rows != len(members):
         raise DataError(f"DuckDB cuts the groups of {', '.join(node.by)} otherwise than reference does")
     return found.rename_columns([name for name, _ in node.functions])

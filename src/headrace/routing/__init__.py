@@ -19,33 +19,41 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import CorruptState, QueryError
-from headrace.routing.base import EVERYWHERE, NOWHERE, NUMBER, Adapts, Grouping, Layout, Numbers, Router
-from headrace.routing.by_hash import ContentRouter, Diagonal, HashGrouping, HashRouter, Split
+from headrace.routing.base import EVERYWHERE, NOWHERE, NUMBER, Adaptation, Grouping, Layout, Router, RoutingCost
+from headrace.routing.by_hash import ContentRouter, Diagonal, HashGrouping, HashRouter, HotGroup
 from headrace.routing.by_range import RangeGrouping, Ranges, RangesRouter
 from headrace.routing.by_rectangle import GridRouter, Rectangles
 from headrace.routing.by_substream import SubstreamGrouping, SubstreamRouter
 from headrace.routing.one_slot import OneSlotRouter
-from headrace.routing.round_robin import WindowsRouter
+from headrace.routing.round_robin import RoundRobinRouter
 from headrace.support import validators
 from headrace.support.limits import MOST_SLOTS
 
 ROUTERS: dict[str, type[Router]] = {
     router.kind: router
-    for router in (WindowsRouter, HashRouter, GridRouter, RangesRouter, OneSlotRouter, ContentRouter, SubstreamRouter)
+    for router in (
+        RoundRobinRouter,
+        HashRouter,
+        GridRouter,
+        RangesRouter,
+        OneSlotRouter,
+        ContentRouter,
+        SubstreamRouter,
+    )
 }
 LAYOUTS: dict[str, type[Layout]] = {layout.kind: layout for layout in (Diagonal, Rectangles, Ranges)}
 
 
 def router_from_json(data: Any, key: str = "router") -> Router:
     """What `to_json` gave; CorruptState, with the key that it stands under, for anything else."""
-    kind = ROUTERS[validators.having(kind=validators.one_of(*ROUTERS))(data, key)["kind"]]
+    kind = ROUTERS[validators.record_with(kind=validators.one_of(*ROUTERS))(data, key)["kind"]]
     values = validators.record(kind=validators.text, **kind.FORM)(data, key)
     return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "kind"})
 
 
 def layout_from_json(data: Any, key: str = "layout") -> Layout:
     """What `to_json` gave; CorruptState, with the key that it stands under, for anything else."""
-    kind = LAYOUTS[validators.having(kind=validators.one_of(*LAYOUTS))(data, key)["kind"]]
+    kind = LAYOUTS[validators.record_with(kind=validators.one_of(*LAYOUTS))(data, key)["kind"]]
     try:
         layout = kind.from_json(kind.FORM(data, key))
     except QueryError as error:
@@ -61,25 +69,25 @@ __all__ = [
     "NOWHERE",
     "NUMBER",
     "ROUTERS",
-    "Adapts",
+    "Adaptation",
     "ContentRouter",
     "Diagonal",
     "GridRouter",
     "Grouping",
     "HashGrouping",
     "HashRouter",
+    "HotGroup",
     "Layout",
-    "Numbers",
     "OneSlotRouter",
     "RangeGrouping",
     "Ranges",
     "RangesRouter",
     "Rectangles",
+    "RoundRobinRouter",
     "Router",
-    "Split",
+    "RoutingCost",
     "SubstreamGrouping",
     "SubstreamRouter",
-    "WindowsRouter",
     "layout_from_json",
     "router_from_json",
 ]

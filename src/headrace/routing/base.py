@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.plan.figures import Load
+from headrace.plan.figures import OperatorLoad
 from headrace.support import validators
 from headrace.support.limits import MOST_GROUPS, MOST_SLOTS
 from headrace.support.validators import Form
@@ -119,7 +119,7 @@ class Layout(ABC):
 
 
 @dataclass(frozen=True)
-class Numbers:
+class RoutingCost:
     """What a way to route costs when windows are full: per second, or tuples."""
 
     arriving: float = 0.0  # tuples that come in
@@ -130,11 +130,11 @@ class Numbers:
     results: float = 0.0
 
 
-def numbers(load: Load, sent: float, opened: float, compared: float) -> Numbers:
-    return Numbers(sum(load.arriving), sent, sum(load.state), opened, compared, load.results)
+def routing_cost(load: OperatorLoad, sent: float, opened: float, compared: float) -> RoutingCost:
+    return RoutingCost(sum(load.arriving), sent, sum(load.state), opened, compared, load.results)
 
 
-class Adapts(Enum):
+class Adaptation(Enum):
     """What of a layout follows the load while a run goes on."""
 
     NOTHING = "nothing"
@@ -148,7 +148,7 @@ class Router(ABC):
 
     kind: ClassVar[str]  # its name in a plan file
     FORM: ClassVar[dict[str, Form]]  # of its fields
-    adapts: ClassVar[Adapts]
+    adapts: ClassVar[Adaptation]
     chosen: ClassVar[bool]  # state is grouped by what was chosen for it: the manifest has it, and no run can change it
     sends: ClassVar[bool]  # False: tuples are taken where they are
 
@@ -181,7 +181,7 @@ class Router(ABC):
         """Why it cannot route to so many slots; None: it can."""
 
     @abstractmethod
-    def cost(self, load: Load, slots: int) -> Numbers: ...
+    def cost(self, load: OperatorLoad, slots: int) -> RoutingCost: ...
 
     @abstractmethod
     def layout(self, groups: int, slots: int, first: int = 0) -> Layout:

@@ -16,24 +16,24 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from headrace.columnar.types import for_people
+from headrace.columnar.types import public_text
 from headrace.errors import QueryError
-from headrace.plan.figures import Load
+from headrace.plan.figures import OperatorLoad
 from headrace.routing.base import (
     EVERYWHERE,
     GROUP,
     SLOT,
     SLOTS,
-    Adapts,
+    Adaptation,
     Grouping,
     Groups,
     Layout,
-    Numbers,
     Router,
+    RoutingCost,
     Rows,
-    numbers,
+    routing_cost,
 )
-from headrace.routing.hashing import HASH, groups_of, hashes, scale
+from headrace.routing.hashing import HASH, groups_of, hash_column_of, scale
 from headrace.support import validators
 
 
@@ -48,7 +48,7 @@ class HashGrouping(Grouping):
 
     def groups(self, table: pa.Table, total: int) -> Groups:
         if HASH in table.column_names:  # taken once, before columns were dropped
-            return scale(hashes(table), total)
+            return scale(hash_column_of(table), total)
         return groups_of(table, self.columns, total, self.types)
 
     def reach(self, table: pa.Table, groups: Groups) -> int:
@@ -59,7 +59,7 @@ class HashGrouping(Grouping):
 
 
 @dataclass(frozen=True)
-class Split:
+class HotGroup:
     """A group that has a grid of slots: `rows` parts of its left tuples, `columns` parts of its right ones."""
 
     group: int
@@ -83,14 +83,14 @@ class Diagonal(Layout):
 
     owner: tuple[int, ...]
     among: int  # slots
-    splits: tuple[Split, ...] = ()
+    splits: tuple[HotGroup, ...] = ()
 
     kind: ClassVar[str] = "diagonal"
     FORM: ClassVar[validators.Form] = validators.record(
         kind=validators.text,
-        owner=validators.items(SLOT),
+        owner=validators.list_of(SLOT),
         slots=SLOTS,
-        splits=validators.items(validators.row(GROUP, SLOTS, SLOTS, validators.items(SLOT))),
+        splits=validators.list_of(validators.exact_list(GROUP, SLOTS, SLOTS, validators.list_of(SLOT))),
     )
 
     def __post_init__(self) -> None:
@@ -112,7 +112,7 @@ class Diagonal(Layout):
         return self.among
 
     @cached_property
-    def split(self) -> dict[int, Split]:
+    def split(self) -> dict[int, HotGroup]:
         return {split.group: split for split in self.splits}
 
     @cached_property
@@ -159,7 +159,7 @@ class Diagonal(Layout):
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Diagonal:
-        splits = tuple(Split(group, rows, columns, tuple(slots)) for group, rows, columns, slots in data["splits"])
+        splits = tuple(HotGroup(group, rows, columns, tuple(slots)) for group, rows, columns, slots in data["splits"])
         return cls(tuple(data["owner"]), data["slots"], splits)
 
 
@@ -167,7 +167,7 @@ class Diagonal(Layout):
 
 
 @dataclass(frozen=True)
-class Spread(Router):
+class EvenRouter(Router):
     """Every tuple to one slot, evenly; only pairs of one group are compared, of which the results are a part."""
 
     chosen: ClassVar[bool] = False
@@ -191,39 +191,39 @@ class Spread(Router):
     def wrong(self, slots: int) -> str | None:
         return None
 
-    def cost(self, load: Load, slots: int) -> Numbers:
+    def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         sent = sum(load.sending)
-        return numbers(load, sent, (sent + sum(load.state)) / slots, load.results / slots)
+        return routing_cost(load, sent, (sent + sum(load.state)) / slots, load.results / slots)
 
     def layout(self, groups: int, slots: int, first: int = 0) -> Diagonal:
         return Diagonal.even(groups, min(slots, groups), first)
 
 
 @dataclass(frozen=True)
-class HashRouter(Spread):
+class HashRouter(EvenRouter):
     """By the hash of some columns."""
 
     columns: tuple[str, ...]
 
     kind: ClassVar[str] = "hash"
-    FORM: ClassVar[dict[str, validators.Form]] = {"columns": validators.items(validators.text)}
-    adapts: ClassVar[Adapts] = Adapts.PLACE
+    FORM: ClassVar[dict[str, validators.Form]] = {"columns": validators.list_of(validators.text)}
+    adapts: ClassVar[Adaptation] = Adaptation.PLACE
 
     @property
     def way(self) -> tuple[Any, ...]:
         return self.kind, self.columns
 
     def __str__(self) -> str:
-        return for_people(f"hash of {', '.join(self.columns)}")
+        return public_text(f"hash of {', '.join(self.columns)}")
 
 
 @dataclass(frozen=True)
-class ContentRouter(Spread):
+class ContentRouter(EvenRouter):
     """Anywhere: by the hash of the whole tuple, so that the answer does not depend on who sent it."""
 
     kind: ClassVar[str] = "content"
     FORM: ClassVar[dict[str, validators.Form]] = {}
-    adapts: ClassVar[Adapts] = Adapts.NOTHING
+    adapts: ClassVar[Adaptation] = Adaptation.NOTHING
 
     @property
     def way(self) -> tuple[Any, ...]:

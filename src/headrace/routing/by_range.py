@@ -20,8 +20,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import QueryError
-from headrace.plan.figures import Load, rise
-from headrace.routing.base import GROUPS, SLOT, SLOTS, Adapts, Grouping, Groups, Layout, Numbers, Router, numbers
+from headrace.plan.figures import OperatorLoad, are_rising
+from headrace.routing.base import (
+    GROUPS,
+    SLOT,
+    SLOTS,
+    Adaptation,
+    Grouping,
+    Groups,
+    Layout,
+    Router,
+    RoutingCost,
+    routing_cost,
+)
 from headrace.support import validators
 from headrace.support.limits import MOST_GROUPS
 
@@ -138,7 +149,7 @@ class Ranges(Layout):
 
 
 def _rising(value: Any, key: str) -> Any:
-    if type(value) is not list or not 0 < len(value) < MOST_GROUPS or not rise(value):
+    if type(value) is not list or not 0 < len(value) < MOST_GROUPS or not are_rising(value):
         raise validators.refuse(key, "numbers that rise, at least one", value)
     return value
 
@@ -153,11 +164,11 @@ class RangesRouter(Router):
 
     kind: ClassVar[str] = "ranges"
     FORM: ClassVar[dict[str, validators.Form]] = {
-        "columns": validators.items(validators.text),
+        "columns": validators.list_of(validators.text),
         "bounds": _rising,
         "points": validators.whole(0, 1),
     }
-    adapts: ClassVar[Adapts] = Adapts.NOTHING
+    adapts: ClassVar[Adaptation] = Adaptation.NOTHING
     chosen: ClassVar[bool] = True
     sends: ClassVar[bool] = True
 
@@ -181,11 +192,11 @@ class RangesRouter(Router):
         return given
 
     def wrong(self, slots: int) -> str | None:
-        if self.bounds and rise(self.bounds):
+        if self.bounds and are_rising(self.bounds):
             return None
         return f"ranges need bounds that rise, at least one; found {list(self.bounds)!r:.100}"
 
-    def cost(self, load: Load, slots: int) -> Numbers:
+    def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         used = self.groups
         parts = [((used * s // slots), (used * (s + 1) // slots)) for s in range(slots)]
         # an interval that begins in a range before a slot's own may extend into it
@@ -196,7 +207,7 @@ class RangesRouter(Router):
         opened = max(p * whole[mine] + i * whole[other] for p, i in zip(point, interval, strict=True))
         sent = load.sending[mine] + sum(interval) * load.sending[other]
         compared = max(a * b for a, b in zip(point, interval, strict=True)) * load.pairs
-        return numbers(load, sent, opened, compared)
+        return routing_cost(load, sent, opened, compared)
 
     def layout(self, groups: int, slots: int, first: int = 0) -> Ranges:
         return Ranges(self.groups, slots, self.points, first)

@@ -13,8 +13,8 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from headrace.errors import QueryError
-from headrace.plan.figures import Load
-from headrace.routing.base import GROUPS, SLOT, SLOTS, Adapts, Layout, Numbers, Router, numbers
+from headrace.plan.figures import OperatorLoad
+from headrace.routing.base import GROUPS, SLOT, SLOTS, Adaptation, Layout, Router, RoutingCost, routing_cost
 from headrace.routing.by_hash import Diagonal
 from headrace.support import validators
 
@@ -32,7 +32,7 @@ class Rectangles(Layout):
 
     kind: ClassVar[str] = "rectangles"
     FORM: ClassVar[validators.Form] = validators.record(
-        kind=validators.text, groups=GROUPS, rows=validators.items(SLOTS), transposed=validators.flag, first=SLOT
+        kind=validators.text, groups=GROUPS, rows=validators.list_of(SLOTS), transposed=validators.flag, first=SLOT
     )
 
     def __post_init__(self) -> None:
@@ -99,12 +99,12 @@ class Rectangles(Layout):
 # --- shapes --------------------------------------------------------------------------------------------------------
 
 
-def shapes(slots: int) -> list[tuple[int, ...]]:
+def even_shapes(slots: int) -> list[tuple[int, ...]]:
     """Every way to cut N slots into rows that are as even as N allows."""
     return [tuple(slots // a + (i < slots % a) for i in range(a)) for a in range(1, slots + 1)]
 
 
-def reads(rows: tuple[int, ...], left: float, right: float) -> float:
+def busiest_reads(rows: tuple[int, ...], left: float, right: float) -> float:
     """The most that one slot must read of `left` and `right` tuples."""
     slots = sum(rows)
     return max(left * cells / slots + right / cells for cells in rows)
@@ -113,8 +113,8 @@ def reads(rows: tuple[int, ...], left: float, right: float) -> float:
 def best_rectangles(groups: int, slots: int, left: float, right: float) -> Rectangles:
     """The shape, or its transpose, whose busiest slot reads least; ties go to the fewest rows."""
     options = [
-        (reads(rows, *sides), transposed, rows)
-        for rows in shapes(slots)
+        (busiest_reads(rows, *sides), transposed, rows)
+        for rows in even_shapes(slots)
         for transposed, sides in ((False, (left, right)), (True, (right, left)))
     ]
     _, transposed, rows = min(options, key=lambda o: (o[0], o[1], len(o[2])))
@@ -132,14 +132,14 @@ class GridRouter(Router):
     transposed: bool = False
 
     kind: ClassVar[str] = "grid"
-    FORM: ClassVar[dict[str, validators.Form]] = {"shape": validators.items(SLOTS), "transposed": validators.flag}
-    adapts: ClassVar[Adapts] = Adapts.SHAPE
+    FORM: ClassVar[dict[str, validators.Form]] = {"shape": validators.list_of(SLOTS), "transposed": validators.flag}
+    adapts: ClassVar[Adaptation] = Adaptation.SHAPE
     chosen: ClassVar[bool] = False
     sends: ClassVar[bool] = True
 
     @staticmethod
     def all(slots: int) -> Iterator[GridRouter]:
-        for shape in shapes(slots):
+        for shape in even_shapes(slots):
             yield from (GridRouter(shape), GridRouter(shape, transposed=True))
 
     @property
@@ -167,14 +167,16 @@ class GridRouter(Router):
             return None
         return f"the shape {list(self.shape)!r} must be whole numbers, at least 1 each, with the sum {slots}"
 
-    def cost(self, load: Load, slots: int) -> Numbers:
+    def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         across = sum(cells * cells for cells in self.shape) / slots  # copies of a tuple by rows
         down = len(self.shape)  # and of one by columns
         whole = tuple(a + b for a, b in zip(load.sending, load.state, strict=True))
         turn = slice(None, None, -1) if self.transposed else slice(None)
         by_rows, by_columns = load.sending[turn]
         left, right = whole[turn]
-        return numbers(load, by_rows * across + by_columns * down, reads(self.shape, left, right), load.pairs / slots)
+        return routing_cost(
+            load, by_rows * across + by_columns * down, busiest_reads(self.shape, left, right), load.pairs / slots
+        )
 
     def layout(self, groups: int, slots: int, first: int = 0) -> Rectangles:
         if not self.shape:

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.routing.base import EVERYWHERE, GROUPS, NOWHERE, Adapts, Grouping, Groups
-from headrace.routing.by_hash import Spread
+from headrace.routing.base import EVERYWHERE, GROUPS, NOWHERE, Adaptation, Grouping, Groups
+from headrace.routing.by_hash import EvenRouter
 from headrace.support import validators
 
 SEPARATE = 1024  # substreams that get a group each; a manifest names every group
@@ -50,7 +50,7 @@ class SubstreamGrouping(Grouping):
 
 
 @dataclass(frozen=True)
-class SubstreamRouter(Spread):
+class SubstreamRouter(EvenRouter):
     """To the slot that has the substream; tuples for all of them to every slot."""
 
     substreams: int
@@ -58,7 +58,7 @@ class SubstreamRouter(Spread):
 
     kind: ClassVar[str] = "substreams"
     FORM: ClassVar[dict[str, validators.Form]] = {"substreams": GROUPS, "rule": validators.text}
-    adapts: ClassVar[Adapts] = Adapts.PLACE
+    adapts: ClassVar[Adaptation] = Adaptation.PLACE
 
     @property
     def way(self) -> tuple[Any, ...]:

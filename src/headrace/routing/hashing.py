@@ -44,7 +44,7 @@ def scale(hashes: Hashes, groups: int) -> Groups:
     return scaled.astype(np.int32)
 
 
-def hashes(table: pa.Table) -> Hashes:
+def hash_column_of(table: pa.Table) -> Hashes:
     """Those that stand beside the tuples."""
     column = table.column(HASH)
     return np.asarray(column.chunk(0) if column.num_chunks == 1 else column)
@@ -131,5 +131,5 @@ def _decimals(array: pa.Array) -> Hashes:
 def _nested(array: pa.Array) -> Hashes:
     if has_float(array.type):  # equal values can have unequal texts (-0.0): one group is slow but right
         return np.zeros(len(array), dtype=np.uint64)
-    text = duck.run("SELECT CAST(c AS VARCHAR) AS c FROM __tuples", {duck.TUPLES: pa.table({"c": array})})
+    text = duck.run_select("SELECT CAST(c AS VARCHAR) AS c FROM __tuples", {duck.TUPLES: pa.table({"c": array})})
     return hash_column(text.column(0))

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headrace.plan.figures import Load
-from headrace.routing.base import Adapts, Numbers, numbers
-from headrace.routing.by_hash import Diagonal, Spread
+from headrace.plan.figures import OperatorLoad
+from headrace.routing.base import Adaptation, RoutingCost, routing_cost
+from headrace.routing.by_hash import Diagonal, EvenRouter
 from headrace.support.validators import Form
 
 
 @dataclass(frozen=True)
-class OneSlotRouter(Spread):
+class OneSlotRouter(EvenRouter):
     kind: ClassVar[str] = "one"
     FORM: ClassVar[dict[str, Form]] = {}
-    adapts: ClassVar[Adapts] = Adapts.NOTHING
+    adapts: ClassVar[Adaptation] = Adaptation.NOTHING
 
     @property
     def way(self) -> tuple[Any, ...]:
@@ -31,9 +31,9 @@ class OneSlotRouter(Spread):
     def wrong(self, slots: int) -> str | None:
         return None if slots == 1 else f"{slots} slots, but it is all done by one; write 1"
 
-    def cost(self, load: Load, slots: int) -> Numbers:
+    def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         sent = sum(load.sending)
-        return numbers(load, sent, sent + sum(load.state), load.pairs or load.results)
+        return routing_cost(load, sent, sent + sum(load.state), load.pairs or load.results)
 
     def layout(self, groups: int, slots: int, first: int = 0) -> Diagonal:
         return Diagonal.even(groups, 1, first)

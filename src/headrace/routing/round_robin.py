@@ -5,26 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from headrace.plan.figures import Load
-from headrace.routing.base import Adapts, Numbers, numbers
-from headrace.routing.by_hash import Spread
+from headrace.plan.figures import OperatorLoad
+from headrace.routing.base import Adaptation, RoutingCost, routing_cost
+from headrace.routing.by_hash import EvenRouter
 from headrace.support.validators import Form
 
 
 @dataclass(frozen=True)
-class WindowsRouter(Spread):
+class RoundRobinRouter(EvenRouter):
     kind: ClassVar[str] = "windows"
     FORM: ClassVar[dict[str, Form]] = {}
-    adapts: ClassVar[Adapts] = Adapts.NOTHING
+    adapts: ClassVar[Adaptation] = Adaptation.NOTHING
     sends: ClassVar[bool] = False
 
     @property
     def way(self) -> tuple[Any, ...]:
         return (self.kind,)
 
-    def cost(self, load: Load, slots: int) -> Numbers:
+    def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         taken = sum(load.sending)
-        return numbers(load, taken, taken / slots, 0.0)
+        return routing_cost(load, taken, taken / slots, 0.0)
 
     def __str__(self) -> str:
         return "whole windows, as they come"

@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from headrace import plan as p
-from headrace.driver.cluster_protocol import Cluster, Feed, Look
+from headrace.driver.cluster_protocol import Cluster, Feed, FeedStatus
 from headrace.driver.driver import Driver
-from headrace.driver.position import Position, admit, check_alignment, make_durable, spark_batch
+from headrace.driver.position import Position, admit_batch, check_alignment, make_durable, spark_batch
 from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
 from headrace.query import nodes
 from headrace.sources.protocol import Item, is_driven
-from headrace.state.manifest import Manifest, PartState, SourceState
+from headrace.state.manifest import Manifest, PartitionState, SourceState
 from headrace.support import shutdown
 from headrace.support.terminal_text import printable
 from headrace.task.messages import Message
@@ -39,11 +39,11 @@ from headrace.telemetry.progress import Progress
 _log = logging.getLogger(__name__)
 
 TICK = 0.1  # seconds between two looks at our own sources when nothing waited
-LOOKS = 5  # times that an epoch is begun anew with what waits, when what waited could not be read
+MOST_RETRIES = 5  # times that an epoch is begun anew with what waits, when what waited could not be read
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
-PATIENCE = 2.0  # seconds that a stop waits for Spark's own log
-LOST = 10.0  # seconds after which a job of a session that was stopped will not come back
-STARTING = Look(may_have=True, at_work=False)  # before the first look nobody knows
+STOP_SECONDS = 2.0  # seconds that a stop waits for Spark's own log
+LOST_JOB_SECONDS = 10.0  # seconds after which a job of a session that was stopped will not come back
+STARTING = FeedStatus(may_have=True, at_work=False)  # before the first look nobody knows
 SPARK_STOPPED = (
     "Spark's query of this run was stopped from outside (spark.streams, or the query's own stop) while the run went on;"
     " what was committed is safe: start again with the same checkpoint, and it continues; to end a run, call its stop()"
@@ -54,13 +54,13 @@ SESSION_STOPPED = (
 )
 
 
-EMPTY = (
+NO_TUPLES_YET = (
     "source %s: no tuple has come yet of %s (%s in all); until one does, no window closes: give the source idle=..., so that"
     " partitions that are silent do not hold back the others"
 )
 
 
-class _Stopped(HeadraceError):
+class _RunStopped(HeadraceError):
     """A batch came after `stop`, and Spark must not note it as done; or the run is to end while it waits for a source."""
 
 
@@ -220,7 +220,7 @@ class Run:
                 ledger.keep_to_list()
         self._driver.deliver_again()
         self._driver.tell_again()
-        shutdown.stop_when_leaving(self)
+        shutdown.stop_at_exit(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
         threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
 
@@ -256,7 +256,7 @@ class Run:
     def _job_is_lost(self) -> bool:
         """The cluster never answers for a job that it is given while its session is being stopped."""
         since = self._job_since
-        if since is None or time.monotonic() - since < LOST:
+        if since is None or time.monotonic() - since < LOST_JOB_SECONDS:
             return False
         return self._cluster.stopped
 
@@ -312,7 +312,7 @@ class Run:
 
     def _let_it_note(self, feed: Feed) -> None:
         """Give Spark a moment to note the batch we just finished, so that the next start need not repeat it."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline and feed.active and feed.look().at_work:
             if self._refused.wait(0.02):
                 return
@@ -345,7 +345,7 @@ class Run:
     def _on_batch(self, batch: Any, number: int) -> None:
         if not self._process_batch(batch, number):
             self._refused.set()
-            raise _Stopped(self._cluster.refuse_batch())
+            raise _RunStopped(self._cluster.refuse_batch())
 
     def _process_batch(self, batch: Any, number: int) -> bool:
         """Whether the batch is done; not if the run is to end."""
@@ -355,12 +355,12 @@ class Run:
             make_durable(self._checkpoint, number)
             found = spark_batch(self._checkpoint, number)
             self._looked = max(self._looked, self._batch_ended)  # Spark looked since: this batch has all it found
-            if admit(self._driver.last, found) == "replay":
+            if admit_batch(self._driver.last, found) == "replay":
                 self._driver.deliver_again()
             else:
                 try:
                     self._patiently(lambda: self._with_batch(Position("spark", found), batch))
-                except _Stopped:
+                except _RunStopped:
                     return False
             self._batch_ended = time.monotonic()
         return True
@@ -371,12 +371,12 @@ class Run:
 
     def _patiently(self, attempt: Callable[[], bool]) -> bool:
         """Begin an epoch; again with what waits then, if what waited could not be read: nothing was committed."""
-        for left in reversed(range(LOOKS)):
+        for left in reversed(range(MOST_RETRIES)):
             try:
                 return attempt()
             except SourceAway as error:
                 if self._stopping.is_set():
-                    raise _Stopped("the run is to end, and a source is away") from error
+                    raise _RunStopped("the run is to end, and a source is away") from error
                 if not left:
                     raise
                 _log.warning("an epoch is begun again: %s", printable(str(error)))
@@ -384,7 +384,7 @@ class Run:
 
     def _fail(self, error: BaseException) -> None:
         """The first error is what ended the run; that a batch came after `stop` is none."""
-        if self._error is None and not isinstance(error, _Stopped):
+        if self._error is None and not isinstance(error, _RunStopped):
             self._error = self._in_words(error)
         self._wake.set()
 
@@ -419,7 +419,7 @@ class Run:
         if last is None:
             return False
         parts = {name: source.partitions for name, source in last.sources.items()}
-        newly = (parts[name].get(p, PartState()) for name, quiet in self._quiet().items() for p in quiet)
+        newly = (parts[name].get(p, PartitionState()) for name, quiet in self._quiet().items() for p in quiet)
         return any(not last.sources[name].idle for name in self._silent()) or any(not part.idle for part in newly)
 
     def _last_epoch(self) -> None:
@@ -464,7 +464,7 @@ class Run:
                 continue
             self._held.add(name)
             if not self._once:
-                _log.warning(EMPTY, printable(name), printable(", ".join(empty[:10])), len(empty))
+                _log.warning(NO_TUPLES_YET, printable(name), printable(", ".join(empty[:10])), len(empty))
 
     def _execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         self._job_since = time.monotonic()
@@ -502,7 +502,7 @@ class Run:
         would pass what we have not read."""
         if self._ahead(name, waiting):
             parts = self._driver.last.sources[name].partitions if self._driver.last else {}
-            return [part for part in waiting[name] if not parts.get(part, PartState()).idle]
+            return [part for part in waiting[name] if not parts.get(part, PartitionState()).idle]
         return self._parts_ahead(name, waiting[name])
 
     def _parts_ahead(self, name: str, waiting: Mapping[str, int]) -> list[str]:
@@ -571,7 +571,7 @@ def longest_window(plan: p.PhysicalPlan) -> int | None:
 
 def _reached_by_parts(source: SourceState, waiting: Mapping[str, int]) -> dict[str, int]:
     """The newest tuple of each partition that is awake and has something waiting."""
-    known = {part: source.partitions.get(part, PartState()) for part, many in waiting.items() if many}
+    known = {part: source.partitions.get(part, PartitionState()) for part, many in waiting.items() if many}
     return {part: state.largest for part, state in known.items() if state.largest is not None and not state.idle}
 
 

@@ -24,8 +24,8 @@ from headrace.compile import Held, check_strategy, compile_query, plan_of
 from headrace.compile.deploy import Layouts, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
-from headrace.control.policy import policy as as_policy
-from headrace.control.splitter_count import Given, Splitters
+from headrace.control.policy import parse_policy as as_policy
+from headrace.control.splitter_count import FixedSplitters, Splitters
 from headrace.driver import identity, stored_checks
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
@@ -35,17 +35,17 @@ from headrace.plan.figures import Figures
 from headrace.query import nodes
 from headrace.routing import Router, router_from_json
 from headrace.run.run import Run, is_stream
-from headrace.sinks import AnySink, is_sink, takes_parts, tell, wants_order
-from headrace.sources.protocol import Ledger, driven_by_us
+from headrace.sinks import AnySink, is_sink, notify, takes_parts, wants_order
+from headrace.sources.protocol import Ledger, driven_sources
 from headrace.spark import job as engine
 from headrace.spark.cluster import SparkCluster
 from headrace.state import caches
-from headrace.state.checkpoint_folder import keep_to_ourselves
+from headrace.state.checkpoint_folder import close_to_others
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.support import ownership
-from headrace.support.argument_errors import kind_of, named
+from headrace.support.argument_errors import argument_kind, describe_argument
 from headrace.support.durations import Duration, parse_duration
 from headrace.support.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
 from headrace.support.paths import given_path
@@ -53,15 +53,15 @@ from headrace.support.terminal_text import printable
 from headrace.task import places
 from headrace.task.watermarks import check_best_effort
 from headrace.tools import plan_file
-from headrace.tools.calibrate import calibrate, glance
+from headrace.tools.calibrate import calibrate, sample_bounds
 
 _log = logging.getLogger(__name__)
 
 AUTO = "auto"
-SPARK = "spark"  # the folder of Spark's own log
+SPARK_FOLDER = "spark"  # the folder of Spark's own log
 ORDERS = ("transparent", "best-effort")
 ERRORS = ("stop", "keep")
-SAMPLE = 5_000  # tuples of each source that tell where the values of a band join lie
+SAMPLED_TUPLES = 5_000  # tuples of each source that tell where the values of a band join lie
 
 
 def collect(
@@ -88,19 +88,19 @@ def collect(
         _check_sink(late, "late")
         _check_late(physical, keep_failed)
     engine.check_sockets(spark.sparkContext)
-    engine.check_code(spark.sparkContext, physical, identity.own_code(physical))
+    engine.check_code(spark.sparkContext, physical, identity.user_code_names(physical))
     aside = _aside(physical, late, None)
     state: StateStore | None = None
     try:
-        with scratch.temporary("collect") as folder, StateStore.open(folder / "state", fsync=False) as state:
+        with scratch.temporary_folder("collect") as folder, StateStore.open(folder / "state", fsync=False) as state:
             result = sinks.memory()
             driver = Driver(
                 physical,
-                compare.begin(state, [root], [False], "transparent").query,
+                compare.start_on_state(state, [root], [False], "transparent").query,
                 state,
                 {"result-0": result, **aside},
                 Settings(count, bounded=True, layouts=layouts, keep_late=late is not None, keep_failed=keep_failed),
-                driven_by_us({name: source.origin for name, source in sources.items()}),
+                driven_sources({name: source.origin for name, source in sources.items()}),
                 tables=nodes.named_tables(root),
             )
             sc = spark.sparkContext
@@ -170,7 +170,7 @@ def start(
     interval = parse_duration(epoch, "epoch", zero=True)
     if not isinstance(once, bool):
         raise QueryTypeError(f"once must be True or False; found {once!r}")
-    given = Given(
+    given = FixedSplitters(
         None if splitters is None else check_splitters(splitters),
         None if physical_window is None else check_physical_window(physical_window),
     )
@@ -195,13 +195,13 @@ def start(
     limit = check_slots(most_slots, "most_slots") if most_slots is not None else max(count, most)
     if limit < count:
         raise QueryError(f"most_slots ({limit}) is less than slots ({count})")
-    in_place = caches.limit(cache)
+    in_place = caches.cache_limit(cache)
     folder = _checkpoint(checkpoint)
     store = StateStore.open(folder / "state")
     try:
         if store.last is not None:
-            stored_checks.check(store.last)
-        begun = compare.begin(store, roots, ordered, order)
+            stored_checks.check_manifest(store.last)
+        begun = compare.start_on_state(store, roots, ordered, order)
         roots, sources = begun.roots, nodes.named_sources(*begun.roots)
         physical, layouts, shown = compiled(roots, ordered, strategy, count, plan, store.last, begun.held)
         outlets: dict[str, AnySink] = {name: sink for name, (_, sink) in zip(physical.results, results, strict=True)}
@@ -218,12 +218,12 @@ def start(
             limit=limit,
             auto=auto,
             cache=in_place,
-            beside=engine.on_this_machine(spark.sparkContext),
+            beside=engine.runs_on_this_machine(spark.sparkContext),
             splitters=given,
         )
         engine.check_sockets(spark.sparkContext)
         engine.check_reach(spark.sparkContext, folder / "state")
-        engine.check_code(spark.sparkContext, physical, identity.own_code(physical))
+        engine.check_code(spark.sparkContext, physical, identity.user_code_names(physical))
         for sink in filter(takes_parts, outlets.values()):
             engine.check_parts_reach(spark.sparkContext, sink)
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
@@ -233,26 +233,31 @@ def start(
             store,
             outlets,
             settings,
-            driven_by_us({name: source.origin for name, source in sources.items()}),
+            driven_sources({name: source.origin for name, source in sources.items()}),
             places=places,
             tables=nodes.named_tables(*roots),
             waiting=begun.waiting,
         )
         run = Run(
-            SparkCluster(spark, driver.columns), sources, driver, folder / SPARK, 0 if once else interval, once=once
+            SparkCluster(spark, driver.columns),
+            sources,
+            driver,
+            folder / SPARK_FOLDER,
+            0 if once else interval,
+            once=once,
         )
-        plan_file.write(folder, roots, shown)
+        plan_file.write_plan(folder, roots, shown)
         run._begin()
         begins = "begins" if store.last is None else f"continues after epoch {store.last.number}"
         _log.info("a run %s with %s slots; checkpoint %s", begins, count, printable(str(folder)))
     except BaseException:
-        tell([sink for _, sink in results] + ([late] if late is not None else []), "close")
+        notify([sink for _, sink in results] + ([late] if late is not None else []), "close")
         store.close()
         raise
     if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # None: it is closed
         from headrace.showing import live
 
-        live.beside(run)
+        live.show_live_line(run)
     return run
 
 
@@ -264,18 +269,18 @@ def _check_results(results: Sequence[tuple[Stream, AnySink]]) -> None:
         raise QueryError("start needs at least one (stream, sink)")
     for item in results:
         if not isinstance(item, tuple) or len(item) != 2:
-            raise QueryTypeError(f"start takes pairs of a stream and a sink; found {named(item)}")
+            raise QueryTypeError(f"start takes pairs of a stream and a sink; found {describe_argument(item)}")
         node_of(item[0])
         _check_sink(item[1], "the sink")
 
 
 def _check_sink(sink: Any, what: str) -> None:
     if not is_sink(sink):
-        example = "foreach(function)" if kind_of(sink) == "function" else "parquet('out/')"
-        raise QueryTypeError(f"{what}: {named(sink)} is not a sink; such as headrace.sinks.{example}")
+        example = "foreach(function)" if argument_kind(sink) == "function" else "parquet('out/')"
+        raise QueryTypeError(f"{what}: {describe_argument(sink)} is not a sink; such as headrace.sinks.{example}")
     if takes_parts(sink):
         if getattr(sink, "ordered", False):
-            msg = f"{what}: {named(sink)} takes parts from tasks, none of which sees all results: it cannot be ordered"
+            msg = f"{what}: {describe_argument(sink)} takes parts from tasks, none of which sees all results: it cannot be ordered"
             raise QueryError(msg)
         engine.check_shipped(sink)
 
@@ -302,7 +307,7 @@ def _aside(physical: p.PhysicalPlan, late: AnySink | None, last: Manifest | None
     if late is None:
         return {}
     found = [f"{places.LATE}{source.name}" for source in physical.sources]
-    found += [place.name for place in places.of(physical)]
+    found += [place.name for place in places.failure_points(physical)]
     if last is not None:  # under another plan they had other names
         found += [output.result for output in last.outbox if output.result.startswith(places.FAILED)]
     return dict.fromkeys(found, late)
@@ -311,7 +316,7 @@ def _aside(physical: p.PhysicalPlan, late: AnySink | None, last: Manifest | None
 def _check_late(physical: p.PhysicalPlan, keep_failed: bool) -> None:
     schemas = [(source.schema, f"source {source.name!r}") for source in physical.sources]
     if keep_failed:
-        schemas += [(place.schema, f"what {place.words!r} is given") for place in places.of(physical)]
+        schemas += [(place.schema, f"what {place.words!r} is given") for place in places.failure_points(physical)]
     for schema, what in schemas:
         if taken := {"_source", "_reason"} & set(schema.names):
             raise QueryError(f"late= adds {', '.join(sorted(taken))}, but {what} has such a column; rename it")
@@ -373,9 +378,9 @@ def _sampled(roots: Sequence[nodes.Node], ordered: Sequence[bool], strategy: str
     """Where the values of band joins lie, and what operators cost that get slots by cost; if a sample can be had."""
     try:
         if strategy == "operator" and slots >= len(compile_query(roots, ordered, strategy).operators):
-            return calibrate(roots, ordered, slots=slots, tuples=SAMPLE)
+            return calibrate(roots, ordered, slots=slots, tuples=SAMPLED_TUPLES)
         if any(o.band is not None for o in compile_query(roots, ordered).operators):
-            return glance(roots, ordered, slots=slots, tuples=SAMPLE)
+            return sample_bounds(roots, ordered, slots=slots, tuples=SAMPLED_TUPLES)
     except HeadraceError:  # no file yet, a stream that cannot be read twice, or data that the run itself will refuse
         pass
     return None
@@ -386,11 +391,11 @@ def _checkpoint(path: str | os.PathLike[str]) -> Path:
     try:
         _refuse_other_things(given)
         folder = given.resolve()
-        ownership.make(folder)
+        ownership.make_private_folder(folder)
     except OSError as error:
         raise QueryError(f"the checkpoint {str(given)!r} cannot be made: {error.strerror}") from None
-    keep_to_ourselves(folder)
-    keep_to_ourselves(folder / SPARK)
+    close_to_others(folder)
+    close_to_others(folder / SPARK_FOLDER)
     return folder
 
 
@@ -399,7 +404,9 @@ def _refuse_other_things(folder: Path) -> None:
         raise QueryError(f"the checkpoint {str(folder)!r} is a symbolic link; give the folder itself")
     if folder.exists() and not folder.is_dir():
         raise QueryError(f"the checkpoint {str(folder)!r} is a file; give a folder")
-    if folder.is_dir() and (strange := {p.name for p in folder.iterdir()} - {SPARK, "state", *plan_file.NAMES}):
+    if folder.is_dir() and (
+        strange := {p.name for p in folder.iterdir()} - {SPARK_FOLDER, "state", *plan_file.PLAN_NAMES}
+    ):
         raise QueryError(
             f"the checkpoint {str(folder)!r} holds other things: {', '.join(sorted(strange))}; give a folder of its own"
         )

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from headrace.compile.allocate import shares, work
-from headrace.compile.subqueries import Measured, Plan, Subquery
+from headrace.compile.allocate import slot_shares, work_per_second
+from headrace.compile.subqueries import MeasuredRates, Plan, Subquery
 from headrace.plan.figures import ASSUMED_RATE
-from headrace.routing import Numbers
+from headrace.routing import RoutingCost
 from headrace.support.terminal_text import printable
 
 HEADS = ("", "sent/s", "held", "read by a slot", "compared by a slot/s")
 CHOSEN, REJECTED, FOUND = "chosen", "rejected", "measured"
 
 
-def explain(queries: Sequence[str], plan: Plan, measured: Mapping[str, Measured] | None = None) -> str:
+def explain(queries: Sequence[str], plan: Plan, measured: Mapping[str, MeasuredRates] | None = None) -> str:
     """The query as it was written and the plan with its numbers; measured ones beside them."""
     shown = [f"{printable(query, lines=True)}\n" for query in queries]
     return "\n".join([*shown, *map(printable, _lines(plan, measured or {}))])
 
 
-def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
+def _lines(plan: Plan, measured: Mapping[str, MeasuredRates]) -> Iterator[str]:
     yield plan.headline
     if plan.measured:
         yield "numbers for full windows, from a sample of the input"
@@ -28,8 +28,8 @@ def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
         yield f"nothing was measured: every source is taken to deliver {ASSUMED_RATE:,.0f} tuples/s and every filter to let all pass; headrace calibrate measures"
     for source in plan.sources:
         found = measured.get(source.name)
-        yield f"  {source.name}: {amount(source.rate)} tuples/s" + (
-            f" ({amount(found.arriving)} measured)" if found else ""
+        yield f"  {source.name}: {amount_text(source.rate)} tuples/s" + (
+            f" ({amount_text(found.arriving)} measured)" if found else ""
         )
     for subquery in plan.subqueries:
         yield ""
@@ -38,7 +38,7 @@ def _lines(plan: Plan, measured: Mapping[str, Measured]) -> Iterator[str]:
     yield from _work(plan)
 
 
-def _subquery(subquery: Subquery, measured: Measured | None) -> Iterator[str]:
+def _subquery(subquery: Subquery, measured: MeasuredRates | None) -> Iterator[str]:
     yield f"{subquery.name} <- {', '.join(subquery.inputs)}"
     yield from (f"  {text}" for text in subquery.operators)
     yield from (f"  pairs: {text}" for text in subquery.meets)
@@ -49,27 +49,27 @@ def _subquery(subquery: Subquery, measured: Measured | None) -> Iterator[str]:
     yield f"  {_slots(subquery, measured)}"
 
 
-def _slots(subquery: Subquery, measured: Measured | None) -> str:
+def _slots(subquery: Subquery, measured: MeasuredRates | None) -> str:
     parts = [f"slots: {subquery.slots}"]
     if subquery.first:
         parts[0] += f", from slot {subquery.first} on"
     if subquery.share is not None and subquery.share != subquery.slots:
         parts[0] += f" ({subquery.share} if each subquery had its own)"
     if subquery.cost is not None:
-        parts.append(f"cost: {amount(subquery.cost)} us per tuple")
-        parts.append(f"busy: {_percent(work(subquery) / 1e6 / subquery.slots)} of them")
+        parts.append(f"cost: {amount_text(subquery.cost)} us per tuple")
+        parts.append(f"busy: {_percent(work_per_second(subquery) / 1e6 / subquery.slots)} of them")
     if measured and measured.cost is not None:
-        parts.append(f"measured: {amount(measured.cost)} us per tuple")
-    parts.append(f"results: {amount(subquery.numbers.results)}/s")
+        parts.append(f"measured: {amount_text(measured.cost)} us per tuple")
+    parts.append(f"results: {amount_text(subquery.numbers.results)}/s")
     if measured:
-        parts[-1] += f" ({amount(measured.results)} measured)"
+        parts[-1] += f" ({amount_text(measured.results)} measured)"
     return "; ".join(parts)
 
 
-def _table(subquery: Subquery, measured: Measured | None) -> Iterator[str]:
+def _table(subquery: Subquery, measured: MeasuredRates | None) -> Iterator[str]:
     rows = [(f"{CHOSEN}: {subquery.router}", *_cells(subquery.numbers))]
     if measured:
-        rows.append((FOUND, amount(measured.sent), amount(measured.state), "", ""))
+        rows.append((FOUND, amount_text(measured.sent), amount_text(measured.state), "", ""))
     rows += [(f"{REJECTED}: {option.router}", *_cells(option.numbers)) for option in subquery.rejected]
     table = [("routed by", *HEADS[1:]), *rows]
     widths = [max(len(row[i]) for row in table) for i in range(len(HEADS))]
@@ -78,13 +78,18 @@ def _table(subquery: Subquery, measured: Measured | None) -> Iterator[str]:
         yield f"{row[0].ljust(widths[0])}  {numbers}".rstrip()
 
 
-def _cells(numbers: Numbers) -> tuple[str, str, str, str]:
-    return amount(numbers.sent), amount(numbers.state), amount(numbers.opened), amount(numbers.compared)
+def _cells(numbers: RoutingCost) -> tuple[str, str, str, str]:
+    return (
+        amount_text(numbers.sent),
+        amount_text(numbers.state),
+        amount_text(numbers.opened),
+        amount_text(numbers.compared),
+    )
 
 
 def _work(plan: Plan) -> Iterator[str]:
     """Who does most, how busy the slots are, and what slots of its own for each would leave idle."""
-    loads = [work(s) for s in plan.subqueries]
+    loads = [work_per_second(s) for s in plan.subqueries]
     splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
     own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.sends]
     total = max([splitting + sum(own), *loads])  # what is done before the first exchange is part of the splitting
@@ -93,7 +98,7 @@ def _work(plan: Plan) -> Iterator[str]:
         name = plan.subqueries[worst].name
         yield f"bottleneck: {name} with {_percent(loads[worst] / total)} of the work"
         yield f"utilisation: {_percent(total / 1e6 / plan.slots)} of {plan.slots} slots at these rates (stages take turns, so each subquery may use all of its slots)"
-    found = shares(loads, plan.slots)
+    found = slot_shares(loads, plan.slots)
     if found is None and len(plan.subqueries) > 1:
         yield f"with slots of its own for each subquery {plan.slots} slots are too few: there are {len(plan.subqueries)}"
     elif found is not None and len(plan.subqueries) > 1:
@@ -106,7 +111,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g} %" if share < 0.1 else f"{100 * share:.0f} %"
 
 
-def amount(number: float) -> str:
+def amount_text(number: float) -> str:
     """A number as people read it.
 
     >>> [amount(n) for n in (0, 0.1234, 7.25, 1234.6, 12_345_678, 3.2e12)]

@@ -28,7 +28,7 @@ from rich.text import Text
 
 from headrace.run.run import Run
 from headrace.showing.terminal import on_stderr
-from headrace.support.terminal_text import printable, seen
+from headrace.support.terminal_text import is_visible, printable
 from headrace.task.reports import TableUse
 from headrace.telemetry.epoch_record import EpochRecord
 from headrace.telemetry.progress import Progress, SplitFigures, VersionFigures
@@ -36,9 +36,9 @@ from headrace.telemetry.table_sizes import TableSize
 
 POLL = 0.05  # seconds between two looks at a run
 FRAMES = 4  # per second, of the live table
-REMEMBERED = 6  # epochs that a rate is taken over
+RATE_EPOCHS = 6  # epochs that a rate is taken over
 SHARES = 3  # substreams that are named of a table
-LONG = 5.0  # seconds after which an epoch under way is mentioned
+LONG_EPOCH_SECONDS = 5.0  # seconds after which an epoch under way is mentioned
 SILENT = 10.0  # seconds without an epoch after which a rate is zero
 LINES_EVERY = 1.0  # seconds, at least, between two plain lines
 SIGN_OF_LIFE = 10.0  # seconds without an epoch after which a plain line says what is going on
@@ -52,7 +52,7 @@ class Display(Protocol):
     def close(self) -> None: ...
 
 
-def watch(
+def watch_run(
     run: Run,
     stop_when: Callable[[Run], bool] | None = None,
     console: Console | None = None,
@@ -71,12 +71,12 @@ def watch(
         shown.close()
 
 
-def beside(run: Run) -> None:
+def show_live_line(run: Run) -> None:
     """One live line on the terminal while the caller goes on; it goes away with the run."""
 
     def show() -> None:
         with suppress(Exception):  # what ended the run is the caller's to see, by run.wait or run.exception
-            watch(run, display=LiveLine(on_stderr()))
+            watch_run(run, display=LiveLine(on_stderr()))
 
     threading.Thread(target=show, name="headrace-live", daemon=True).start()
 
@@ -97,7 +97,7 @@ def for_console(
     return PlainLines(console)
 
 
-class Idle:
+class StopWhenIdle:
     """True once nothing has come in for some seconds and nothing waits; for `stop_when`."""
 
     def __init__(self, seconds: float = 2.0) -> None:
@@ -115,7 +115,7 @@ class Idle:
         return time.monotonic() - self._since >= self.seconds and not run.busy
 
 
-class After:
+class StopAfter:
     """True so many seconds after the first look, or never; for `stop_when`."""
 
     def __init__(self, seconds: float | None) -> None:
@@ -128,10 +128,10 @@ class After:
 
 
 @dataclass
-class Rates:
+class RecentRates:
     """Tuples per second over the last epochs, by source and result."""
 
-    _samples: deque[tuple[float, int, dict[str, int]]] = field(default_factory=lambda: deque(maxlen=REMEMBERED))
+    _samples: deque[tuple[float, int, dict[str, int]]] = field(default_factory=lambda: deque(maxlen=RATE_EPOCHS))
 
     def see(self, progress: Progress) -> None:
         epoch = progress.last.epoch if progress.last else progress.epoch
@@ -146,7 +146,7 @@ class Rates:
         return sum(last[2].get(n, 0) - first[2].get(n, 0) for n in names) / (last[0] - first[0])
 
 
-class Above(io.TextIOBase):
+class AboveTable(io.TextIOBase):
     """A text file whose lines appear above a live table. Sinks print from another thread: rich has a lock."""
 
     def __init__(self, console: Console) -> None:
@@ -156,7 +156,7 @@ class Above(io.TextIOBase):
         whole, newline, self._begun = (self._begun + text).rpartition("\n")
         if newline:
             shown = Text.from_ansi(whole)  # colours; what else a terminal would obey is taken out
-            shown.plain = "".join(c if seen(c) or c in "\n\t" else "\ufffd" for c in shown.plain)
+            shown.plain = "".join(c if is_visible(c) or c in "\n\t" else "\ufffd" for c in shown.plain)
             self._console.print(shown, soft_wrap=True)
         return len(text)
 
@@ -179,14 +179,14 @@ class LiveTable:
         transient: bool,
     ) -> None:
         self._title, self._names, self._below = printable(title), names, below
-        self._rates = Rates()
+        self._rates = RecentRates()
         self._began, self._painted = time.monotonic(), 0.0
         console.file = console.file  # pinned: what others print goes above the table
         self._live = Live(
             console=console, auto_refresh=False, transient=transient, redirect_stdout=False, redirect_stderr=False
         )
         self._live.start()
-        self._above = redirect_stdout(Above(console))
+        self._above = redirect_stdout(AboveTable(console))
         self._above.__enter__()
 
     def show(self, progress: Progress) -> None:
@@ -214,9 +214,9 @@ class LiveTable:
         if progress.last is None:
             under_way = "waiting for" if progress.running is None else "in"
             return head.append(f"{under_way} the first epoch", "yellow")
-        head.append(f"epoch {progress.epoch:,} took {seconds(progress.last.seconds)}")
-        if progress.running is not None and progress.running >= LONG:
-            head.append(f", the next has been running for {seconds(progress.running)}", "yellow")
+        head.append(f"epoch {progress.epoch:,} took {seconds_text(progress.last.seconds)}")
+        if progress.running is not None and progress.running >= LONG_EPOCH_SECONDS:
+            head.append(f", the next has been running for {seconds_text(progress.running)}", "yellow")
         return head
 
     def _flows(self, progress: Progress) -> Table:
@@ -224,22 +224,22 @@ class LiveTable:
         for heading, how in (("", "left"), ("", "left"), ("per second", "right"), ("total", "right"), ("", "left")):
             table.add_column(heading, justify=how)  # type: ignore[arg-type]
         for name, total in progress.sources.items():
-            until = f"complete until {clock(progress.watermark.get(name))}"
-            until += ", furthest behind" if name == hindmost(progress.watermark) else ""
+            until = f"complete until {time_text(progress.watermark.get(name))}"
+            until += ", furthest behind" if name == slowest_source(progress.watermark) else ""
             table.add_row(Text("in", "green"), *self._flow(name, total), Text(until, "dim"))
         for name, total in progress.results.items():
             table.add_row(Text("out", "cyan"), *self._flow(name, total), "")
         return table
 
     def _flow(self, name: str, total: int) -> tuple[Text, str, str]:
-        return Text(printable(self._names.get(name, name))), rate(self._rates.of(name)), f"{total:,}"
+        return Text(printable(self._names.get(name, name))), rate_text(self._rates.of(name)), f"{total:,}"
 
 
 class LiveLine:
     """All of a run on one line that stays in its place."""
 
     def __init__(self, console: Console) -> None:
-        self._rates, self._painted = Rates(), 0.0
+        self._rates, self._painted = RecentRates(), 0.0
         self._live = Live(console=console, auto_refresh=False, transient=True)
         self._live.start()
 
@@ -247,7 +247,9 @@ class LiveLine:
         self._rates.see(progress)
         if progress.last is not None and time.monotonic() - self._painted >= 1 / FRAMES:
             self._painted = time.monotonic()
-            self._live.update(Text(line(progress, self._rates), "dim", no_wrap=True, overflow="ellipsis"), refresh=True)
+            self._live.update(
+                Text(progress_line(progress, self._rates), "dim", no_wrap=True, overflow="ellipsis"), refresh=True
+            )
 
     def close(self) -> None:
         self._live.stop()
@@ -257,17 +259,17 @@ def _condition(progress: Progress) -> Table:
     """How the run is doing: one line per subject."""
     table = Table.grid(padding=(0, 2, 0, 1))
     waiting = [] if progress.backlog is None else [("backlog", _waiting(progress))]
-    lost = Text(dropped(progress), "yellow" if _lost(progress) else "")
+    lost = Text(dropped_text(progress), "yellow" if _lost(progress) else "")
     subjects: list[tuple[str, RenderableType]] = [
         ("latency", _latency(progress)),
-        *([("slots", bars(progress.busy))] if progress.busy else []),
+        *([("slots", busy_bars(progress.busy))] if progress.busy else []),
         *waiting,
         ("dropped", lost),
-        *splits(progress, progress.last.splits if progress.last else {}),
-        ("state", f"{size(progress.state_bytes)} in {progress.blocks:,} blocks"),
-        *tables(progress),
-        *((f"table {name}", Text(printable(words))) for name, words in versions(progress.versions)),
-        *((name, Text(words, "yellow")) for name, words in incomplete(progress)),
+        *splits_text(progress, progress.last.splits if progress.last else {}),
+        ("state", f"{size_text(progress.state_bytes)} in {progress.blocks:,} blocks"),
+        *tables_text(progress),
+        *((f"table {name}", Text(printable(words))) for name, words in versions_text(progress.versions)),
+        *((name, Text(words, "yellow")) for name, words in incomplete_text(progress)),
         *(
             (name, Text(f"pairs: {how}", "yellow" if "DuckDB, one" in how else ""))
             for name, how in progress.joins.items()
@@ -282,14 +284,14 @@ def _lost(progress: Progress) -> bool:
     return bool(progress.late or progress.rejected or progress.failed or progress.lost)
 
 
-def dropped(progress: Progress) -> str:
+def dropped_text(progress: Progress) -> str:
     """What was left out, for people; what is rare only where there is some."""
     failed = f", {progress.failed:,} failed" if progress.failed else ""
     lost = f", {progress.lost:,} messages gone before they were read" if progress.lost else ""
     return f"{progress.late:,} late, {progress.rejected:,} rejected{failed}{lost}"
 
 
-def splits(progress: Progress, newest: Mapping[str, SplitFigures]) -> list[tuple[str, str]]:
+def splits_text(progress: Progress, newest: Mapping[str, SplitFigures]) -> list[tuple[str, str]]:
     """What became of the tuples of every split, in all and in the newest epoch."""
     nothing = SplitFigures(0, 0, 0)
     return [(name, _split(all_, newest.get(name, nothing))) for name, all_ in progress.splits.items()]
@@ -302,7 +304,7 @@ def _split(all_: SplitFigures, newest: SplitFigures) -> str:
     )
 
 
-def tables(progress: Progress) -> list[tuple[str, str]]:
+def tables_text(progress: Progress) -> list[tuple[str, str]]:
     """How large the tables of processors are, how they grew in the newest epoch, and where; how it came by them."""
     sizes = [
         (f"table {name} of {operator}", _table(found))
@@ -312,12 +314,12 @@ def tables(progress: Progress) -> list[tuple[str, str]]:
     return sizes + [(f"tables of {operator}", _use(use)) for operator, use in progress.table_use.items()]
 
 
-def versions(found: Mapping[str, VersionFigures]) -> list[tuple[str, str]]:
+def versions_text(found: Mapping[str, VersionFigures]) -> list[tuple[str, str]]:
     """Which version of the tables that streams are joined with is used, and whether it could be read."""
     return [(name, _version(each)) for name, each in found.items()]
 
 
-def incomplete(progress: Progress) -> list[tuple[str, str]]:
+def incomplete_text(progress: Progress) -> list[tuple[str, str]]:
     """Results that begin with a state that was there and lack something yet, and the windows that were withheld for it."""
     results = [
         (name, "not complete, however far time goes" if time is None else f"complete from {time} on")
@@ -331,7 +333,7 @@ def _version(found: VersionFigures) -> str:
     >>> _version(VersionFigures(3, 5000, 240_000, "the disk is gone"))
     'version 3, 5,000 rows, 234.4 KiB; it could not be read again: the disk is gone'
     """
-    text = f"version {found.version}, {found.rows:,} row{'' if found.rows == 1 else 's'}, {size(found.bytes)}"
+    text = f"version {found.version}, {found.rows:,} row{'' if found.rows == 1 else 's'}, {size_text(found.bytes)}"
     return text if found.trouble is None else f"{text}; it could not be read again: {found.trouble}"
 
 
@@ -348,7 +350,7 @@ def _use(use: TableUse) -> str:
 
 
 def _table(found: TableSize) -> str:
-    text = f"{found.rows:,} row{'' if found.rows == 1 else 's'}{_change(found.grown)}, {size(found.bytes)}"
+    text = f"{found.rows:,} row{'' if found.rows == 1 else 's'}{_change(found.grown)}, {size_text(found.bytes)}"
     for words, shares in (("most", found.largest), ("growing most", found.growing)):
         if shares:
             text += f"; {words} in substream " + ", ".join(f"{share} ({share.rows:,})" for share in shares[:SHARES])
@@ -360,7 +362,7 @@ def _change(rows: int) -> str:
     return f" ({rows:+,})" if rows else ""
 
 
-def bars(busy: Sequence[float]) -> str:
+def busy_bars(busy: Sequence[float]) -> str:
     """How busy every slot is, as a small chart.
 
     >>> bars([0.0, 0.5, 1.0])
@@ -373,9 +375,7 @@ def bars(busy: Sequence[float]) -> str:
 def _latency(progress: Progress) -> str:
     if not progress.latency:
         return "-"
-    return (
-        f"half of the tuples within {seconds(progress.latency['p50'])}, 99% within {seconds(progress.latency['p99'])}"
-    )
+    return f"half of the tuples within {seconds_text(progress.latency['p50'])}, 99% within {seconds_text(progress.latency['p99'])}"
 
 
 def _waiting(progress: Progress) -> str:
@@ -390,7 +390,7 @@ class PlainLines:
     """A line per epoch, at most one per second, and a sign of life when an epoch takes long or none begins."""
 
     def __init__(self, console: Console) -> None:
-        self._console, self._rates = console, Rates()
+        self._console, self._rates = console, RecentRates()
         self._shown, self._at = -1, -LINES_EVERY
         self._said = self._began = time.monotonic()
         self._progress: Progress | None = None
@@ -401,7 +401,7 @@ class PlainLines:
         if time.monotonic() - self._at >= LINES_EVERY:
             self._print()
         if time.monotonic() - self._said >= SIGN_OF_LIFE:
-            self._say(waiting(progress, time.monotonic() - self._began))
+            self._say(waiting_text(progress, time.monotonic() - self._began))
 
     def close(self) -> None:
         self._print()
@@ -411,41 +411,41 @@ class PlainLines:
         if progress is None or progress.last is None or progress.last.epoch == self._shown:
             return
         self._shown, self._at = progress.last.epoch, time.monotonic()
-        self._say(line(progress, self._rates))
+        self._say(progress_line(progress, self._rates))
 
     def _say(self, text: str) -> None:
         self._said = time.monotonic()
         self._console.print(text, highlight=False, soft_wrap=True, markup=False)
 
 
-def waiting(progress: Progress, since: float) -> str:
+def waiting_text(progress: Progress, since: float) -> str:
     """What goes on while no epoch ends."""
     done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out so far"
     backlog = "" if not progress.backlog else f", {_waiting(progress)}"
     if progress.running is not None:
-        return f"epoch {progress.epoch + 1} has been running for {seconds(progress.running)}; {done}{backlog}"
-    return f"waiting for input, running for {seconds(since)}; {done}{backlog}"
+        return f"epoch {progress.epoch + 1} has been running for {seconds_text(progress.running)}; {done}{backlog}"
+    return f"waiting for input, running for {seconds_text(since)}; {done}{backlog}"
 
 
-def line(progress: Progress, rates: Rates) -> str:
+def progress_line(progress: Progress, rates: RecentRates) -> str:
     """All of a run on one line."""
     assert progress.last is not None
     parts = [
-        f"epoch {progress.epoch} {seconds(progress.last.seconds)}",
-        f"in {progress.tuples_in:,} ({rate(rates.of(*progress.sources))}/s)",
-        f"out {progress.results_out:,} ({rate(rates.of(*progress.results))}/s)",
+        f"epoch {progress.epoch} {seconds_text(progress.last.seconds)}",
+        f"in {progress.tuples_in:,} ({rate_text(rates.of(*progress.sources))}/s)",
+        f"out {progress.results_out:,} ({rate_text(rates.of(*progress.results))}/s)",
         f"late {progress.late:,} rejected {progress.rejected:,}"
         + (f" failed {progress.failed:,}" if progress.failed else "")
         + (f" lost {progress.lost:,}" if progress.lost else ""),
         *([] if progress.backlog is None else [_waiting(progress)]),
-        complete(progress.watermark),
+        sources_text(progress.watermark),
         *(
             f"{name} routed {s.routed:,} to all {s.broadcast:,} omitted {s.omitted:,}"
             for name, s in progress.splits.items()
         ),
-        f"state {size(progress.state_bytes)} in {progress.blocks} blocks",
+        f"state {size_text(progress.state_bytes)} in {progress.blocks} blocks",
         *(f"{name} {t.rows:,} rows{_change(t.grown)}" for own in progress.tables.values() for name, t in own.items()),
-        f"latency p50 {seconds(progress.latency['p50'])} p99 {seconds(progress.latency['p99'])}",
+        f"latency p50 {seconds_text(progress.latency['p50'])} p99 {seconds_text(progress.latency['p99'])}",
     ]
     return "  ".join(parts)
 
@@ -480,7 +480,7 @@ class JsonLines:
 # --- values as text ------------------------------------------------------------------------------------------------
 
 
-def rate(value: float) -> str:
+def rate_text(value: float) -> str:
     """
     >>> rate(12345.6), rate(3.21), rate(0)
     ('12,346', '3.2', '0')
@@ -488,7 +488,7 @@ def rate(value: float) -> str:
     return f"{value:.1f}" if 0 < value < 10 else f"{value:,.0f}"
 
 
-def seconds(value: float) -> str:
+def seconds_text(value: float) -> str:
     """
     >>> seconds(0.0421), seconds(1.24)
     ('42 ms', '1.2 s')
@@ -496,7 +496,7 @@ def seconds(value: float) -> str:
     return f"{value * 1000:.0f} ms" if value < 0.995 else f"{value:.1f} s"
 
 
-def size(count: float) -> str:
+def size_text(count: float) -> str:
     """
     >>> size(812), size(1536), size(3 << 30)
     ('812 B', '1.5 KiB', '3.0 GiB')
@@ -510,7 +510,7 @@ def size(count: float) -> str:
     return f"{count / 1024:,.1f} TiB"
 
 
-def hindmost(watermarks: Mapping[str, int | None]) -> str | None:
+def slowest_source(watermarks: Mapping[str, int | None]) -> str | None:
     """The source that those beside it wait for, where there is one.
 
     >>> hindmost({"calls": 5, "prices": None}), hindmost({"calls": 5}), hindmost({"calls": 5, "prices": 5})
@@ -521,7 +521,7 @@ def hindmost(watermarks: Mapping[str, int | None]) -> str | None:
     return least[0] if len(least) == 1 < len(reached) else None
 
 
-def complete(watermarks: Mapping[str, int | None]) -> str:
+def sources_text(watermarks: Mapping[str, int | None]) -> str:
     """How far each source has come, on one line.
 
     >>> complete({"calls": 1_700_000_000_500_000})
@@ -530,13 +530,13 @@ def complete(watermarks: Mapping[str, int | None]) -> str:
     'complete until 2023-11-14 22:13:20 UTC (calls), - (prices, furthest behind)'
     """
     if len(watermarks) == 1:
-        return f"complete until {clock(*watermarks.values())}"
-    last = hindmost(watermarks)
+        return f"complete until {time_text(*watermarks.values())}"
+    last = slowest_source(watermarks)
     words = {name: printable(name) + (", furthest behind" if name == last else "") for name in watermarks}
-    return "complete until " + ", ".join(f"{clock(time)} ({words[name]})" for name, time in watermarks.items())
+    return "complete until " + ", ".join(f"{time_text(time)} ({words[name]})" for name, time in watermarks.items())
 
 
-def clock(micros: int | None) -> str:
+def time_text(micros: int | None) -> str:
     """A watermark as a UTC time; the ends of time as a dash.
 
     >>> clock(1_700_000_000_500_000), clock(None)

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from headrace.compile.subqueries import Measured, Plan, Subquery
-from headrace.showing.explain import amount
+from headrace.compile.subqueries import MeasuredRates, Plan, Subquery
+from headrace.showing.explain import amount_text
 from headrace.support.terminal_text import printable
 
 WIDTH, LINE, GAP, BETWEEN, MARGIN, LETTERS = 300, 18, 26, 90, 24, 42
@@ -21,7 +21,7 @@ STYLE = (
 
 
 @dataclass(frozen=True)
-class Box:
+class SubqueryBox:
     name: str
     kind: str  # box, source
     lines: tuple[tuple[str, str], ...]  # (class, text)
@@ -32,7 +32,7 @@ class Box:
         return LINE * len(self.lines) + 16
 
 
-def svg(plan: Plan, measured: Mapping[str, Measured] | None = None) -> str:
+def svg(plan: Plan, measured: Mapping[str, MeasuredRates] | None = None) -> str:
     """The picture as text; ways are as wide as the tuples on them are many."""
     boxes = _boxes(plan, measured or {})
     deepest = max((box.depth for box in boxes), default=0)
@@ -59,41 +59,41 @@ def svg(plan: Plan, measured: Mapping[str, Measured] | None = None) -> str:
     return "\n".join([head, f"<style>{STYLE}</style>", background, *parts, "</svg>"])
 
 
-def _tall(column: Sequence[Box]) -> int:
+def _tall(column: Sequence[SubqueryBox]) -> int:
     return sum(box.height for box in column) + GAP * max(len(column) - 1, 0)
 
 
-def _boxes(plan: Plan, measured: Mapping[str, Measured]) -> list[Box]:
+def _boxes(plan: Plan, measured: Mapping[str, MeasuredRates]) -> list[SubqueryBox]:
     named = {subquery.name for subquery in plan.subqueries}
     sources = dict.fromkeys(name for s in plan.subqueries for name in s.inputs if name not in named)
-    rates = {source.name: f"{amount(source.rate)} tuples/s" for source in plan.sources}
+    rates = {source.name: f"{amount_text(source.rate)} tuples/s" for source in plan.sources}
     depths = dict.fromkeys(sources, 0)
     found = []
     for subquery in sorted(plan.subqueries, key=lambda s: s.stage):  # inputs come first
         depths[subquery.name] = 1 + max((depths.get(name, 0) for name in subquery.inputs), default=0)
         lines = _lines(subquery, measured.get(subquery.name))
-        found.append(Box(subquery.name, "box", lines, depths[subquery.name]))
+        found.append(SubqueryBox(subquery.name, "box", lines, depths[subquery.name]))
     needed: dict[str, int] = {}
     for subquery in plan.subqueries:
         for name in subquery.inputs:
             needed[name] = min(depths[subquery.name], needed.get(name, depths[subquery.name]))
     for name in sources:  # just before whoever needs it first, so that no box stands in its way
         depth = needed[name] - 1
-        found.append(Box(name, "source", (("name", name), ("figure", rates.get(name, ""))), depth))
+        found.append(SubqueryBox(name, "source", (("name", name), ("figure", rates.get(name, ""))), depth))
     return found
 
 
-def _lines(subquery: Subquery, measured: Measured | None) -> tuple[tuple[str, str], ...]:
+def _lines(subquery: Subquery, measured: MeasuredRates | None) -> tuple[tuple[str, str], ...]:
     slots = f"{subquery.slots} slot{'s' if subquery.slots != 1 else ''}"
     head = (("name", f"{subquery.name}, {slots}"), ("router", str(subquery.router)))
     numbers = subquery.numbers
-    figures = [("figure", f"{amount(numbers.sent)} tuples/s sent, {amount(numbers.state)} held")]
+    figures = [("figure", f"{amount_text(numbers.sent)} tuples/s sent, {amount_text(numbers.state)} held")]
     if measured:
-        figures.append(("figure", f"measured: {amount(measured.sent)}/s sent, {amount(measured.state)} held"))
+        figures.append(("figure", f"measured: {amount_text(measured.sent)}/s sent, {amount_text(measured.state)} held"))
     return (*head, *(("step", text) for text in subquery.operators), *figures)
 
 
-def _drawn(box: Box, x: int, y: int) -> str:
+def _drawn(box: SubqueryBox, x: int, y: int) -> str:
     rows = [f'<rect class="{box.kind}" x="{x}" y="{y}" width="{WIDTH}" height="{box.height}" rx="6"/>']
     for number, (kind, text) in enumerate(box.lines):
         short = text if len(text) <= LETTERS else text[: LETTERS - 1] + "…"
@@ -107,11 +107,11 @@ def _text(text: str) -> str:
     return escape(printable(text))
 
 
-def _way(before: Box, after: Box, places: dict[str, tuple[int, int]], rate: float, most: float) -> str:
+def _way(before: SubqueryBox, after: SubqueryBox, places: dict[str, tuple[int, int]], rate: float, most: float) -> str:
     (x0, y0), (x1, y1) = places[before.name], places[after.name]
     x0, y0, y1 = x0 + WIDTH, y0 + before.height // 2, y1 + after.height // 2
     bend = (x1 - x0) // 2
     width = THINNEST + (WIDEST - THINNEST) * (math.sqrt(rate / most) if most else 0.0)
     path = f"M {x0} {y0} C {x0 + bend} {y0}, {x1 - bend} {y1}, {x1} {y1}"
-    title = f"<title>{amount(rate)} tuples/s</title>"
+    title = f"<title>{amount_text(rate)} tuples/s</title>"
     return f'<path class="way" style="stroke-width: {width:.1f}" d="{path}">{title}</path>'

@@ -15,7 +15,7 @@ Tell = Callable[[float, str], None]
 
 
 @contextmanager
-def showing(console: Console, seconds: int) -> Iterator[Tell]:
+def show_progress(console: Console, seconds: int) -> Iterator[Tell]:
     """A function to tell how many of the seconds there are, and in words what there is."""
     if not console.is_terminal:
         yield _lines(console)

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.support.shutdown import ENDINGS, handling
+from headrace.support.shutdown import END_SIGNALS, handle_signals
 
 if TYPE_CHECKING:
     from headrace.run.run import Run
@@ -26,7 +26,7 @@ STOPPED = 128 + signal.SIGINT  # the exit code of an interrupted command, as she
 
 
 @dataclass
-class Stop:
+class StopRequest:
     """Whether the user wants to end."""
 
     asked: bool = False
@@ -46,17 +46,17 @@ class Stop:
 
 
 @contextmanager
-def terminable() -> Iterator[Stop]:
+def end_by_interrupt() -> Iterator[StopRequest]:
     """Every way to end is Ctrl-C."""
-    stop = Stop()
-    with handling(stop.insist), _without_py4j(stop):
+    stop = StopRequest()
+    with handle_signals(stop.insist), _without_py4j(stop):
         yield stop
 
 
 @contextmanager
-def stoppable() -> Iterator[Stop]:
+def stop_on_first_signal() -> Iterator[StopRequest]:
     """While a run goes on, the first signal only asks, so that the epoch in progress is finished."""
-    stop, outer = Stop(), signal.getsignal(signal.SIGINT)
+    stop, outer = StopRequest(), signal.getsignal(signal.SIGINT)
     insist = outer if callable(outer) else stop.insist
 
     def ask(*given: Any) -> None:
@@ -64,12 +64,12 @@ def stoppable() -> Iterator[Stop]:
             insist(*given)
         stop.asked = True
 
-    with handling(ask):
+    with handle_signals(ask):
         yield stop
 
 
 @contextmanager
-def ending(run: Run) -> Iterator[Run]:
+def stop_at_end(run: Run) -> Iterator[Run]:
     """A run that is stopped in the end; if the user insists, what is under way is not waited for."""
     try:
         yield run
@@ -92,13 +92,13 @@ def ignore() -> None:
         if time.monotonic() > ended + DEAF:
             os._exit(STOPPED)
 
-    for number in ENDINGS:
+    for number in END_SIGNALS:
         signal.signal(number, leave)
         atexit.register(signal.signal, number, signal.SIG_IGN)  # called when all such threads have ended
 
 
 @contextmanager
-def _without_py4j(stop: Stop) -> Iterator[None]:
+def _without_py4j(stop: StopRequest) -> Iterator[None]:
     """py4j logs every call that was interrupted, with a traceback, to its own loggers or to the root logger."""
 
     def passes(record: logging.LogRecord) -> bool:

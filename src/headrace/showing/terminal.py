@@ -18,12 +18,12 @@ from rich.text import Text
 
 from headrace.support.terminal_text import printable
 
-NAMES = ("stdin", "stdout", "stderr")
+STREAM_NAMES = ("stdin", "stdout", "stderr")
 
 
 def make_ready() -> None:
     """Streams that were closed before we began lead nowhere; what a stream cannot encode is escaped."""
-    for number, name in enumerate(NAMES):
+    for number, name in enumerate(STREAM_NAMES):
         if getattr(sys, name) is None:
             if not _is_open(number):  # or else Spark's JVM, or some file, would be given this number
                 _lead_nowhere(number)
@@ -38,7 +38,7 @@ def say(console: Console, text: str, style: str = "") -> None:
     console.print(Text(printable(text, lines=True), style), soft_wrap=True)
 
 
-def note(text: str, style: str = "") -> None:
+def say_on_stderr(text: str, style: str = "") -> None:
     """A message on standard error, if somebody listens there."""
     try:
         say(on_stderr(), text, style)
@@ -48,10 +48,10 @@ def note(text: str, style: str = "") -> None:
 
 def on_stderr() -> Console:
     """A console on standard error that leaves standard output alone."""
-    return _Console(stderr=True, highlight=False)
+    return _SafeConsole(stderr=True, highlight=False)
 
 
-class _Console(Console):
+class _SafeConsole(Console):
     def on_broken_pipe(self) -> None:
         """Instead of an exit, and of a standard output that leads nowhere, whichever stream is broken."""
         raise BrokenPipeError

@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO, overload
 
 import pyarrow as pa
 
-from headrace.columnar.types import shown
+from headrace.columnar.types import value_text
 from headrace.errors import QueryError, QueryTypeError
 from headrace.sinks.base import (
     AnySink,
@@ -23,8 +23,8 @@ from headrace.sinks.base import (
     Sink,
     discard,
     is_sink,
+    notify,
     takes_parts,
-    tell,
     wants_order,
 )
 from headrace.sinks.database import database_table
@@ -146,24 +146,24 @@ def _place(uri: str | os.PathLike[str]) -> str:
     return str(folder.absolute())
 
 
-def memory(*, ordered: bool = False) -> Memory:
+def memory(*, ordered: bool = False) -> MemorySink:
     """Results in this process, as one Arrow table: `sink.table()`."""
-    return Memory(ordered)
+    return MemorySink(ordered)
 
 
 def console(rows: int = 10, *, ordered: bool = False, file: TextIO | None = None) -> Sink:
     """The first rows of every epoch on the terminal."""
-    return _Console(rows, ordered, file)
+    return _ConsoleSink(rows, ordered, file)
 
 
 def foreach(function: Callable[[pa.Table, int], object], *, ordered: bool = False) -> Sink:
     """Call `function(table, epoch)` for every epoch with results. When a run starts again the newest epoch may come again."""
     if not callable(function):
         raise QueryTypeError(f"foreach takes a function(table, epoch); found {function!r}")
-    return _Foreach(function, ordered)
+    return _ForeachSink(function, ordered)
 
 
-class Memory:
+class MemorySink:
     """Keeps the table of every epoch."""
 
     def __init__(self, ordered: bool) -> None:
@@ -195,7 +195,7 @@ def _bytes(table: pa.Table) -> pa.Buffer:
     return sink.getvalue()
 
 
-class _Console:
+class _ConsoleSink:
     def __init__(self, rows: int, ordered: bool, file: TextIO | None) -> None:
         self.rows, self.ordered, self.file = rows, ordered, file
 
@@ -209,7 +209,7 @@ class _Console:
             grid.add_column(Text(printable(name)))
         some = delivery.table.slice(0, self.rows)
         for row in range(some.num_rows):
-            grid.add_row(*(Text(printable(shown(column[row]))) for column in some.columns))
+            grid.add_row(*(Text(printable(value_text(column[row]))) for column in some.columns))
         console = Console(file=self.file or sys.stdout)
         console.print(f"epoch {delivery.epoch}: {delivery.table.num_rows} results", highlight=False)
         console.print(grid)
@@ -218,7 +218,7 @@ class _Console:
         return "console()"
 
 
-class _Foreach:
+class _ForeachSink:
     def __init__(self, function: Callable[[pa.Table, int], object], ordered: bool) -> None:
         self.function, self.ordered = function, ordered
 
@@ -232,7 +232,7 @@ class _Foreach:
 __all__ = [
     "AnySink",
     "Delivery",
-    "Memory",
+    "MemorySink",
     "Part",
     "PartSink",
     "Publication",
@@ -246,8 +246,8 @@ __all__ = [
     "is_sink",
     "kafka",
     "memory",
+    "notify",
     "parquet",
     "takes_parts",
-    "tell",
     "wants_order",
 ]

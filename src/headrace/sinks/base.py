@@ -107,7 +107,7 @@ def discard(sink: AnySink, query: str, result: str) -> None:
         method(query, result)
 
 
-def tell(sinks: Iterable[AnySink], what: Literal["hurry", "close"]) -> None:
+def notify(sinks: Iterable[AnySink], what: Literal["hurry", "close"]) -> None:
     """Those that want to know."""
     for sink in sinks:
         method = getattr(sink, what, None)

@@ -19,27 +19,36 @@ import pyarrow.compute as pc
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.sinks.base import Delivery
-from headrace.sinks.databases.base import TABLE, Column, Database, Session, Table, listed, quoted, wanted_types
-from headrace.sinks.databases.duckdb_file import Duck
-from headrace.sinks.databases.postgres import Postgres
-from headrace.sinks.databases.sqlite import Sqlite
-from headrace.sinks.epoch_marks import Noting, other_results, times_of
-from headrace.sinks.patience import Away, Patience
+from headrace.sinks.databases.base import (
+    TABLE,
+    Database,
+    DatabaseColumn,
+    Session,
+    TableName,
+    listed,
+    quoted,
+    wanted_types,
+)
+from headrace.sinks.databases.duckdb_file import DuckDBDatabase
+from headrace.sinks.databases.postgres import PostgresDatabase
+from headrace.sinks.databases.sqlite import SQLiteDatabase
+from headrace.sinks.epoch_marks import MarkingSink, other_results_error, time_range
+from headrace.sinks.patience import Unreachable, WaitLimit
 from headrace.support.paths import given_path
 from headrace.support.secrets import Secret
 
-EPOCHS = "headrace_epochs"
+EPOCHS_TABLE = "headrace_epochs"
 SCHEMES = "postgresql://user@host/database, sqlite:///file.db or duckdb:///file.duckdb"
 _URL = re.compile(r"([a-z]+)://(.*)", re.DOTALL)
-_FILES: dict[str, type[Sqlite] | type[Duck]] = {"sqlite": Sqlite, "duckdb": Duck}
+_FILES: dict[str, type[SQLiteDatabase] | type[DuckDBDatabase]] = {"sqlite": SQLiteDatabase, "duckdb": DuckDBDatabase}
 
 
-class DatabaseTable(Noting):
+class DatabaseTable(MarkingSink):
     """The sink. `key`: the columns that a row is found again by, to be replaced."""
 
-    def __init__(self, database: Database, table: Table, key: Sequence[str], ordered: bool, seconds: float) -> None:
+    def __init__(self, database: Database, table: TableName, key: Sequence[str], ordered: bool, seconds: float) -> None:
         self.database, self.table, self.key, self.ordered = database, table, tuple(key), ordered
-        self.place, self.patience = f"table {table} of {database}", Patience(f"{database} (table {table})", seconds)
+        self.place, self.patience = f"table {table} of {database}", WaitLimit(f"{database} (table {table})", seconds)
         self._ready: set[str] = set()  # results whose columns fit
 
     # --- the run ---------------------------------------------------------------------------------------------------
@@ -50,13 +59,13 @@ class DatabaseTable(Noting):
         self._ready.discard(result)
         try:
             self._prepare(result, schema)
-        except Away as error:
+        except Unreachable as error:
             raise SinkError(f"{self.database} cannot be reached: {error}") from None
 
     def _noted(self, query: str, result: str) -> int | None:
         with self.database.transaction() as session:
             found = session.execute(
-                f"SELECT epoch FROM {self.table.beside(EPOCHS).quoted} WHERE query = $1 AND result = $2 AND target = $3",
+                f"SELECT epoch FROM {self.table.beside(EPOCHS_TABLE).quoted} WHERE query = $1 AND result = $2 AND target = $3",
                 query,
                 result,
                 str(self.table),
@@ -86,8 +95,8 @@ class DatabaseTable(Noting):
     def _is_new(self, session: Session, delivery: Delivery) -> bool:
         """Note the epoch, unless it or a later one is noted."""
         name = (delivery.query, delivery.result, str(self.table))
-        said = (delivery.epoch, delivery.table.num_rows, times_of(delivery.table))
-        epochs = self.table.beside(EPOCHS).quoted
+        said = (delivery.epoch, delivery.table.num_rows, time_range(delivery.table))
+        epochs = self.table.beside(EPOCHS_TABLE).quoted
         noted = session.execute(
             f"INSERT INTO {epochs} AS known (query, result, target, epoch, rows, times) VALUES ($1, $2, $3, $4, $5, $6)"
             " ON CONFLICT (query, result, target) DO UPDATE SET epoch = excluded.epoch, rows = excluded.rows,"
@@ -101,7 +110,7 @@ class DatabaseTable(Noting):
             f"SELECT epoch, rows, times FROM {epochs} WHERE query = $1 AND result = $2 AND target = $3", *name
         )
         if found != [said]:
-            raise other_results(self.place, delivery, found[0][0])
+            raise other_results_error(self.place, delivery, found[0][0])
         return False
 
     # --- tables --------------------------------------------------------------------------------------------------------
@@ -110,7 +119,7 @@ class DatabaseTable(Noting):
         wanted = wanted_types(self.database, schema)
         self._check_key(schema)
         with self.database.transaction() as session:
-            epochs, table = session.hold(self.table.beside(EPOCHS), self.table)
+            epochs, table = session.hold(self.table.beside(EPOCHS_TABLE), self.table)
             if epochs is None:
                 session.execute(self._epochs())
             if table is None:
@@ -121,7 +130,7 @@ class DatabaseTable(Noting):
 
     def _demand_tables(self, session: Session, schema: pa.Schema) -> None:
         """Refuse tables that do not fit. They may have changed since the run was started, and do not change after this."""
-        tables = (self.table.beside(EPOCHS), self.table)
+        tables = (self.table.beside(EPOCHS_TABLE), self.table)
         for table, found in zip(tables, session.hold(*tables), strict=True):
             if found is None:
                 raise self._gone(table)
@@ -130,7 +139,7 @@ class DatabaseTable(Noting):
         self._demand_fitting(schema, wanted_types(self.database, schema), session.columns(self.table))
         self._demand_key(session)
 
-    def _gone(self, table: Table) -> SinkError:
+    def _gone(self, table: TableName) -> SinkError:
         return SinkError(
             f"table {table} is gone: it was dropped or renamed since the run was started ({self.database}); put it back, or"
             " start again: the table is then made again, and gets the results that were not delivered yet"
@@ -138,7 +147,7 @@ class DatabaseTable(Noting):
 
     def _epochs(self) -> str:
         return (
-            f"CREATE TABLE {self.table.beside(EPOCHS).quoted} (query TEXT NOT NULL, result TEXT NOT NULL, target TEXT NOT"
+            f"CREATE TABLE {self.table.beside(EPOCHS_TABLE).quoted} (query TEXT NOT NULL, result TEXT NOT NULL, target TEXT NOT"
             " NULL, epoch BIGINT NOT NULL, rows BIGINT NOT NULL, times TEXT NOT NULL, PRIMARY KEY (query, result, target))"
         )
 
@@ -148,7 +157,7 @@ class DatabaseTable(Noting):
             columns.append(f"PRIMARY KEY ({listed(self.key)})")
         return f"CREATE TABLE {self.table.quoted} ({', '.join(columns)})"
 
-    def _demand_fitting(self, schema: pa.Schema, wanted: dict[str, str], found: Sequence[Column]) -> None:
+    def _demand_fitting(self, schema: pa.Schema, wanted: dict[str, str], found: Sequence[DatabaseColumn]) -> None:
         known = {column.name: column.type for column in found}
         generated = {column.name for column in found if column.generated}
         for field in schema:
@@ -220,7 +229,7 @@ def _database(given: str | Secret) -> Database:
         )
     scheme, rest = found.groups()
     if scheme in ("postgresql", "postgres"):
-        return Postgres(url, shown)
+        return PostgresDatabase(url, shown)
     if scheme not in _FILES:
         raise QueryError(f"database does not know the scheme {scheme!r}; such as {SCHEMES}")
     if not rest.startswith("/") or not rest[1:]:
@@ -237,13 +246,13 @@ def _database(given: str | Secret) -> Database:
     return _FILES[scheme](Path(path), shown)
 
 
-def _table(name: str) -> Table:
+def _table(name: str) -> TableName:
     parts = name.split(".") if isinstance(name, str) else []
     if len(parts) not in (1, 2) or not all(part and part.isprintable() for part in parts):
         raise QueryError(f"database takes the name of a table, as table or schema.table; found {name!r}")
-    if parts[-1] == EPOCHS:
-        raise QueryError(f"{EPOCHS} is where headrace notes which epochs a table has; give another")
-    return Table(parts[-1], parts[0] if len(parts) == 2 else None)
+    if parts[-1] == EPOCHS_TABLE:
+        raise QueryError(f"{EPOCHS_TABLE} is where headrace notes which epochs a table has; give another")
+    return TableName(parts[-1], parts[0] if len(parts) == 2 else None)
 
 
 def last_of_each(table: pa.Table, key: Sequence[str]) -> pa.Table:

@@ -18,27 +18,29 @@ import pyarrow as pa
 
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.base import Delivery
-from headrace.sinks.epoch_marks import mark_of, other_results
-from headrace.sinks.extras import library
-from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
-from headrace.sinks.patience import Away
-from headrace.sinks.result_folders import label
-from headrace.support.secrets import Sealed, masked
+from headrace.sinks.epoch_marks import mark_of, other_results_error
+from headrace.sinks.extras import import_extra
+from headrace.sinks.lake import LakeTable, check_fits, signed_type, to_table_rows, wanted_schema
+from headrace.sinks.patience import Unreachable
+from headrace.sinks.result_folders import name_label
+from headrace.support.secrets import SealedSettings, mask_secrets
 
 NOTE = "headrace"  # in a commit's own words: what its rows are known by
 OF_A_STORE = re.compile("Generic (?!DeltaTable|delta)")  # such as "Generic S3 error": a store that is away
 LOOK_BACK = 50  # commits in which the note of the newest epoch is looked for
 
 
-class DeltaTable(Lake):
+class DeltaTable(LakeTable):
     """The sink."""
 
     def __init__(self, uri: str, options: Mapping[str, Any] | None, ordered: bool, seconds: float) -> None:
-        self._library = library("deltalake", "delta", "hr.sinks.delta")
-        self._errors = library("deltalake.exceptions", "delta", "hr.sinks.delta")
+        self._library = import_extra("deltalake", "delta", "hr.sinks.delta")
+        self._errors = import_extra("deltalake.exceptions", "delta", "hr.sinks.delta")
         self.ordered = ordered
-        self.uri = str(masked(uri))
-        self._given = Sealed({"table_uri": uri, "storage_options": dict(options or {}) or None}, kept=self.uri).open()
+        self.uri = str(mask_secrets(uri))
+        self._given = SealedSettings(
+            {"table_uri": uri, "storage_options": dict(options or {}) or None}, kept=self.uri
+        ).open()
         super().__init__(f"the Delta table {self.uri}", seconds)
 
     def _deliver(self, delivery: Delivery) -> None:
@@ -48,7 +50,7 @@ class DeltaTable(Lake):
         with self._in_words():
             transaction = self._library.Transaction(_application(delivery.query, delivery.result), delivery.epoch)
             said = self._library.CommitProperties({NOTE: _note(delivery)}, app_transactions=[transaction])
-            rows = as_rows(delivery.table, schema)
+            rows = to_table_rows(delivery.table, schema)
             self._library.write_deltalake(table, rows, mode="append", commit_properties=said)
 
     def _noted(self, query: str, result: str) -> int | None:
@@ -65,7 +67,7 @@ class DeltaTable(Lake):
             notes = [note for commit in table.history(LOOK_BACK) if (note := commit.get(NOTE)) is not None]
         same_epoch = [note for note in notes if note.startswith(_note(delivery).partition(":")[0] + ":")]
         if known > delivery.epoch or (same_epoch and _note(delivery) not in same_epoch):
-            raise other_results(self.place, delivery, known)
+            raise other_results_error(self.place, delivery, known)
         return True
 
     def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
@@ -77,7 +79,7 @@ class DeltaTable(Lake):
                 self._may_make()
                 table = self._library.DeltaTable.create(**self._given.opened, schema=wanted, mode="ignore")
             found = pa.schema(table.schema().to_arrow())
-        demand_fitting(wanted, found, self.place)
+        check_fits(wanted, found, self.place)
         self._was_there = True
         return table, found
 
@@ -97,7 +99,7 @@ class DeltaTable(Lake):
                 text = f"{type(error).__name__}: {' '.join(str(error).partition('   0: <unknown>')[0].split())}"
                 passing = isinstance(error, (OSError, self._errors.CommitFailedError)) or OF_A_STORE.search(text)
                 if passing:  # a disk, a network or another writer
-                    raise Away(text) from None
+                    raise Unreachable(text) from None
                 raise self._refused(text) from None
 
     def close(self) -> None:
@@ -108,7 +110,7 @@ class DeltaTable(Lake):
 
 
 def _application(query: str, result: str) -> str:
-    return f"headrace {query} {label(result)}"
+    return f"headrace {query} {name_label(result)}"
 
 
 def _note(delivery: Delivery) -> str:
@@ -116,4 +118,4 @@ def _note(delivery: Delivery) -> str:
 
 
 def _held(kind: pa.DataType) -> pa.DataType | None:
-    return held_as(kind, pa.types.is_time)
+    return signed_type(kind, pa.types.is_time)

@@ -11,10 +11,10 @@ import pyarrow.compute as pc
 from headrace.columnar.types import TS
 from headrace.errors import QueryError
 from headrace.sinks.base import Delivery
-from headrace.sinks.patience import Patience
+from headrace.sinks.patience import WaitLimit
 
 
-class Noting(ABC):
+class MarkingSink(ABC):
     """A sink that notes the newest epoch of every result beside its rows.
 
     Rows that come are held against the note; but a state that was put back to an earlier time may have epochs without
@@ -23,7 +23,7 @@ class Noting(ABC):
 
     kind = "table"
     place: str  # in words
-    patience: Patience
+    patience: WaitLimit
 
     def resume(self, query: str, result: str, epoch: int) -> None:
         """Refuse a state whose newest epoch is older than what is noted."""
@@ -41,14 +41,14 @@ class Noting(ABC):
 
 
 def mark_of(delivery: Delivery) -> str:
-    return f"epoch {delivery.epoch}: {delivery.table.num_rows} rows {times_of(delivery.table)}".rstrip()
+    return f"epoch {delivery.epoch}: {delivery.table.num_rows} rows {time_range(delivery.table)}".rstrip()
 
 
 def epoch_in(mark: str) -> int:
     return int(mark.removeprefix("epoch ").partition(":")[0])
 
 
-def times_of(table: pa.Table) -> str:
+def time_range(table: pa.Table) -> str:
     """The first and the last, in microseconds."""
     if TS not in table.column_names or not table.num_rows:
         return ""
@@ -56,7 +56,7 @@ def times_of(table: pa.Table) -> str:
     return f"{found['min']}..{found['max']}"
 
 
-def other_results(place: str, delivery: Delivery, epoch: int, kind: str = "table") -> QueryError:
+def other_results_error(place: str, delivery: Delivery, epoch: int, kind: str = "table") -> QueryError:
     """A delivery comes again with the same rows; others are of a state that was put back to an earlier time."""
     return QueryError(
         f"{place} holds other results of this query, up to epoch {epoch}, and epoch {delivery.epoch} comes now, as after a"

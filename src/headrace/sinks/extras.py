@@ -1,3 +1,3 @@
 """Libraries that only some sinks need: `headrace.support.extras`."""
 
-from headrace.support.extras import library as library
+from headrace.support.extras import import_extra as import_extra

@@ -17,25 +17,25 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError
 from headrace.sinks.base import Delivery
-from headrace.sinks.epoch_marks import epoch_in, mark_of, other_results
-from headrace.sinks.extras import library
-from headrace.sinks.lake import Lake, as_rows, demand_fitting, held_as, wanted_schema
-from headrace.sinks.patience import Away
-from headrace.support.secrets import Sealed
+from headrace.sinks.epoch_marks import epoch_in, mark_of, other_results_error
+from headrace.sinks.extras import import_extra
+from headrace.sinks.lake import LakeTable, check_fits, signed_type, to_table_rows, wanted_schema
+from headrace.sinks.patience import Unreachable
+from headrace.support.secrets import SealedSettings
 
 NO_RETRIES = {"commit.retry.num-retries": "0"}
 NARROWEST = 32  # bits
 
 
-class IcebergTable(Lake):
+class IcebergTable(LakeTable):
     """The sink. `catalog`: its properties, the name that it has in PyIceberg's own settings, or one that is open."""
 
     def __init__(self, table: str, catalog: Any, ordered: bool, seconds: float) -> None:
-        self._errors = library("pyiceberg.exceptions", "iceberg", "hr.sinks.iceberg")
-        self._load = library("pyiceberg.catalog", "iceberg", "hr.sinks.iceberg").load_catalog
-        self._updates = library("pyiceberg.table.update", "iceberg", "hr.sinks.iceberg")
+        self._errors = import_extra("pyiceberg.exceptions", "iceberg", "hr.sinks.iceberg")
+        self._load = import_extra("pyiceberg.catalog", "iceberg", "hr.sinks.iceberg").load_catalog
+        self._updates = import_extra("pyiceberg.table.update", "iceberg", "hr.sinks.iceberg")
         self.table, self.ordered = table, ordered
-        self._given = Sealed(dict(catalog) if isinstance(catalog, Mapping) else catalog).open()
+        self._given = SealedSettings(dict(catalog) if isinstance(catalog, Mapping) else catalog).open()
         super().__init__(f"the Iceberg table {table}", seconds)
         self._catalog: Any = None
 
@@ -45,7 +45,7 @@ class IcebergTable(Lake):
         known = table.properties.get(name)
         if known is not None and epoch_in(known) >= delivery.epoch:
             if known != mark_of(delivery):
-                raise other_results(self.place, delivery, epoch_in(known))
+                raise other_results_error(self.place, delivery, epoch_in(known))
             return
         with self._in_words():
             patient = {**table.metadata.properties, **NO_RETRIES}
@@ -54,7 +54,7 @@ class IcebergTable(Lake):
                 transaction._requirements += (
                     self._updates.AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id),
                 )
-                transaction.append(as_rows(delivery.table, schema))
+                transaction.append(to_table_rows(delivery.table, schema))
                 transaction.set_properties({name: mark_of(delivery)})
 
     def _noted(self, query: str, result: str) -> int | None:
@@ -72,7 +72,7 @@ class IcebergTable(Lake):
                 catalog.create_table_if_not_exists(self.table, schema=wanted)
             table = catalog.load_table(self.table)
             found = table.schema().as_arrow()
-        demand_fitting(wanted, found, self.place)
+        check_fits(wanted, found, self.place)
         self._was_there = True
         return table, found
 
@@ -89,7 +89,7 @@ class IcebergTable(Lake):
 
     @contextmanager
     def _in_words(self) -> Iterator[None]:
-        with self._given.hiding(), Sealed(getattr(self._catalog, "properties", None)).hiding():
+        with self._given.hiding(), SealedSettings(getattr(self._catalog, "properties", None)).hiding():
             try:
                 yield
             except HeadraceError:
@@ -97,7 +97,7 @@ class IcebergTable(Lake):
             except Exception as error:
                 text = f"{type(error).__name__}: {error}"
                 if self._may_pass(error):
-                    raise Away(text) from None
+                    raise Unreachable(text) from None
                 raise self._refused(text) from None
 
     def _may_pass(self, error: Exception) -> bool:
@@ -124,4 +124,4 @@ def _property(query: str, result: str) -> str:
 
 
 def _held(kind: pa.DataType) -> pa.DataType | None:
-    return held_as(kind, lambda each: False, NARROWEST)
+    return signed_type(kind, lambda each: False, NARROWEST)

@@ -27,14 +27,14 @@ import pyarrow.compute as pc
 from headrace.columnar.types import TS
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.base import Delivery
-from headrace.sinks.epoch_marks import Noting, epoch_in, mark_of, other_results
-from headrace.sinks.kafka_clients import ANSWER, Cluster, Fenced
-from headrace.sinks.kafka_messages import Form, Messages, form_of
-from headrace.sinks.patience import Away, Patience
+from headrace.sinks.epoch_marks import MarkingSink, epoch_in, mark_of, other_results_error
+from headrace.sinks.kafka_clients import ANSWER, Fenced, KafkaCluster
+from headrace.sinks.kafka_messages import MessageColumns, MessageFormat, message_format
+from headrace.sinks.patience import Unreachable, WaitLimit
 
 _log = logging.getLogger(__name__)
 
-EPOCHS = "headrace-epochs"
+EPOCHS_TOPIC = "headrace-epochs"
 OF_EPOCHS = {  # small segments, compacted soon: it is read whole when a run is started
     "cleanup.policy": "compact",
     "segment.bytes": str(4 << 20),
@@ -43,21 +43,21 @@ OF_EPOCHS = {  # small segments, compacted soon: it is read whole when a run is 
 }
 BEGIN = 30.0  # seconds in which a cluster has ended what an older producer left open
 POLL = 1_000  # messages between two looks at what the client says
-LARGEST = 1_000_000  # bytes of a message that a client sends, unless it is set
+DEFAULT_MESSAGE_BYTES = 1_000_000  # bytes of a message that a client sends, unless it is set
 
 
-class KafkaTopic(Noting):
+class KafkaTopic(MarkingSink):
     """The sink."""
 
     kind = "topic"
 
-    def __init__(self, cluster: Cluster, topic: str, form: Form, ordered: bool, seconds: float) -> None:
+    def __init__(self, cluster: KafkaCluster, topic: str, form: MessageFormat, ordered: bool, seconds: float) -> None:
         self.cluster, self.topic, self.form, self.ordered = cluster, topic, form, ordered
-        self.place, self.patience = f"topic {topic} of {cluster}", Patience(f"{cluster} (topic {topic})", seconds)
+        self.place, self.patience = f"topic {topic} of {cluster}", WaitLimit(f"{cluster} (topic {topic})", seconds)
         self._ready: set[str] = set()  # results that have this form
         self._sent: list[tuple[bytes, bytes]] | None = None  # of epochs, name and mark; None: nobody has looked
-        self._writers: dict[str, _Writer] = {}
-        self._largest = LARGEST  # bytes of a message that the topic takes
+        self._writers: dict[str, _ResultProducer] = {}
+        self._largest = DEFAULT_MESSAGE_BYTES  # bytes of a message that the topic takes
         self._kept: int | None = None  # milliseconds that it keeps one, counted from the message's own time
 
     # --- the run ---------------------------------------------------------------------------------------------------
@@ -69,7 +69,7 @@ class KafkaTopic(Noting):
         self._sent = None
         try:
             self._prepare(result, schema)
-        except Away as error:
+        except Unreachable as error:
             raise SinkError(f"{self.cluster} cannot be reached: {error}") from None
 
     def _noted(self, query: str, result: str) -> int | None:
@@ -109,23 +109,23 @@ class KafkaTopic(Noting):
                 writer.write(self.form.messages(delivery.table, self._largest), mark_of(delivery))
         except BaseException as error:
             if name in self._writers:  # what it knows may be old, and its transaction may be open
-                self._writers.pop(name).close(abort=not isinstance(error, Away))
+                self._writers.pop(name).close(abort=not isinstance(error, Unreachable))
             self._ready.discard(delivery.result)  # the topic may be another, or gone
             if isinstance(error, Fenced):
                 raise self._fenced(error) from None
             raise
 
-    def _begun(self, name: str) -> _Writer:
-        self._writers[name] = writer = _Writer(self.cluster, self.topic, name, self._largest)
+    def _begun(self, name: str) -> _ResultProducer:
+        self._writers[name] = writer = _ResultProducer(self.cluster, self.topic, name, self._largest)
         writer.begin()
         return writer
 
-    def _has(self, writer: _Writer, delivery: Delivery) -> bool:
+    def _has(self, writer: _ResultProducer, delivery: Delivery) -> bool:
         """Whether the epoch is there; refuses to go on if another one is there in its place."""
         if writer.mark is None or epoch_in(writer.mark) < delivery.epoch:
             return False
         if writer.mark != mark_of(delivery):
-            raise other_results(self.place, delivery, epoch_in(writer.mark), "topic")
+            raise other_results_error(self.place, delivery, epoch_in(writer.mark), "topic")
         return True
 
     def _fenced(self, error: Fenced) -> SinkError:
@@ -153,22 +153,24 @@ class KafkaTopic(Noting):
             there = self.cluster.admin.list_topics(timeout=ANSWER).topics
             if self.topic not in there:
                 raise self._no_topic()
-            if EPOCHS not in there:
+            if EPOCHS_TOPIC not in there:
                 self._make_epochs()
             settings = self._settings_of(self.topic)
-            if self._settings_of(EPOCHS).get("cleanup.policy", "compact") != "compact":
-                msg = f"topic {EPOCHS} of {self.cluster} must keep the newest message of every key: set its cleanup.policy to compact"
+            if self._settings_of(EPOCHS_TOPIC).get("cleanup.policy", "compact") != "compact":
+                msg = f"topic {EPOCHS_TOPIC} of {self.cluster} must keep the newest message of every key: set its cleanup.policy to compact"
                 raise QueryError(msg)
-        client = self.cluster.setting("message.max.bytes", LARGEST)
+        client = self.cluster.setting("message.max.bytes", DEFAULT_MESSAGE_BYTES)
         self._largest = min(client, int(settings.get("max.message.bytes", client)))
         own_time = settings.get("message.timestamp.type") == "CreateTime" and "delete" in settings["cleanup.policy"]
         self._kept = int(settings["retention.ms"]) if own_time and settings["retention.ms"] != "-1" else None
         self._ready.add(result)
 
     def _make_epochs(self) -> None:
-        new = self.cluster.admin_library.NewTopic(EPOCHS, num_partitions=1, replication_factor=-1, config=OF_EPOCHS)
+        new = self.cluster.admin_library.NewTopic(
+            EPOCHS_TOPIC, num_partitions=1, replication_factor=-1, config=OF_EPOCHS
+        )
         try:
-            self.cluster.admin.create_topics([new], request_timeout=ANSWER)[EPOCHS].result(BEGIN)
+            self.cluster.admin.create_topics([new], request_timeout=ANSWER)[EPOCHS_TOPIC].result(BEGIN)
         except self.cluster.library.KafkaException as error:
             if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another run was quicker
                 raise
@@ -195,10 +197,10 @@ class KafkaTopic(Noting):
         return f"kafka({self.cluster.servers!r}, {self.topic!r}{key}, format={self.form.name!r})"
 
 
-class _Writer:
+class _ResultProducer:
     """The one producer of a result, and the newest epoch that is committed."""
 
-    def __init__(self, cluster: Cluster, topic: str, name: str, largest: int) -> None:
+    def __init__(self, cluster: KafkaCluster, topic: str, name: str, largest: int) -> None:
         self.cluster, self.topic, self.name = cluster, topic, name
         self.mark: str | None = None
         self.producer = cluster.producer(f"headrace {name}", largest)
@@ -217,17 +219,17 @@ class _Writer:
                 self.producer.begin_transaction()
                 for some in messages:
                     self._send(some)
-                self._with_room(partial(self.producer.produce, EPOCHS, mark.encode(), self.name.encode(), 0))
+                self._with_room(partial(self.producer.produce, EPOCHS_TOPIC, mark.encode(), self.name.encode(), 0))
                 self._all_sent()
                 self.producer.commit_transaction(ANSWER)
         except Fenced as error:
             if time.monotonic() - began > self.longest:
                 msg = f"the transaction was ended by the cluster after {self.longest:.0f} seconds, transaction.timeout.ms: {error}"
-                raise Away(msg) from None
+                raise Unreachable(msg) from None
             raise
         self.mark = mark
 
-    def _send(self, messages: Messages) -> None:
+    def _send(self, messages: MessageColumns) -> None:
         produce, poll = self.producer.produce, self.producer.poll
         for number, (value, key, moment) in enumerate(zip(*messages, strict=True)):
             try:
@@ -251,14 +253,14 @@ class _Writer:
         while len(self.producer) >= before:
             self.producer.poll(0.05)
             if time.monotonic() > end:
-                raise Away(f"it takes no messages{self.cluster.why()}")
+                raise Unreachable(f"it takes no messages{self.cluster.why()}")
 
     def _all_sent(self) -> None:
         while before := len(self.producer):
             end = time.monotonic() + ANSWER
             while self.producer.flush(0.5) >= before:
                 if time.monotonic() > end:
-                    raise Away(f"it takes no messages{self.cluster.why()}")
+                    raise Unreachable(f"it takes no messages{self.cluster.why()}")
 
     def _newest_mark(self) -> str | None:
         """Of what is committed."""
@@ -275,9 +277,9 @@ class _Writer:
         del self.producer  # its own close would wait, and warn of what was not sent
 
 
-def marks_in(cluster: Cluster, *, committed: bool = True) -> Iterator[Any]:
+def marks_in(cluster: KafkaCluster, *, committed: bool = True) -> Iterator[Any]:
     """The topic of the epochs to where it ends now."""
-    place = cluster.library.TopicPartition(EPOCHS, 0, cluster.library.OFFSET_BEGINNING)
+    place = cluster.library.TopicPartition(EPOCHS_TOPIC, 0, cluster.library.OFFSET_BEGINNING)
     end = _end_of(cluster, place)
     consumer = cluster.consumer(committed=committed)
     try:
@@ -285,7 +287,7 @@ def marks_in(cluster: Cluster, *, committed: bool = True) -> Iterator[Any]:
         while True:
             message = consumer.poll(ANSWER)
             if message is None:
-                raise Away(f"topic {EPOCHS} cannot be read{cluster.why()}")
+                raise Unreachable(f"topic {EPOCHS_TOPIC} cannot be read{cluster.why()}")
             error = message.error()
             if error is None:
                 yield message
@@ -294,12 +296,12 @@ def marks_in(cluster: Cluster, *, committed: bool = True) -> Iterator[Any]:
             elif message.offset() >= end:
                 return
             else:  # a reader of what is committed ends where the first open transaction began
-                raise Away(f"another query's transaction in topic {EPOCHS} is not ended yet")
+                raise Unreachable(f"another query's transaction in topic {EPOCHS_TOPIC} is not ended yet")
     finally:
         consumer.close()
 
 
-def _end_of(cluster: Cluster, place: Any) -> int:
+def _end_of(cluster: KafkaCluster, place: Any) -> int:
     latest = cluster.admin_library.OffsetSpec.latest()
     found: Mapping[Any, Any] = cluster.admin.list_offsets({place: latest}, request_timeout=ANSWER)
     (future,) = found.values()
@@ -307,7 +309,7 @@ def _end_of(cluster: Cluster, place: Any) -> int:
         return int(future.result(BEGIN).offset)
     except cluster.library.KafkaException as error:
         if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":  # just made, or just deleted
-            raise Away(f"topic {EPOCHS} is not known everywhere yet") from None
+            raise Unreachable(f"topic {EPOCHS_TOPIC} is not known everywhere yet") from None
         raise
 
 
@@ -320,7 +322,7 @@ def kafka_topic(
     ordered: bool,
     seconds: float,
 ) -> KafkaTopic:
-    if not isinstance(topic, str) or not topic or topic == EPOCHS:
-        msg = f"kafka takes the name of a topic, and {EPOCHS} is where headrace notes which epochs a topic has; found {topic!r}"
+    if not isinstance(topic, str) or not topic or topic == EPOCHS_TOPIC:
+        msg = f"kafka takes the name of a topic, and {EPOCHS_TOPIC} is where headrace notes which epochs a topic has; found {topic!r}"
         raise QueryError(msg)
-    return KafkaTopic(Cluster(servers, settings), topic, form_of(format, key), ordered, seconds)
+    return KafkaTopic(KafkaCluster(servers, settings), topic, message_format(format, key), ordered, seconds)

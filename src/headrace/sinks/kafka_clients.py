@@ -14,15 +14,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
-from headrace.sinks.extras import library
-from headrace.sinks.patience import Away
-from headrace.support.secrets import SERVERS_ARE_SHOWN, Sealed, Secret, refuse_secret
+from headrace.sinks.extras import import_extra
+from headrace.sinks.patience import Unreachable
+from headrace.support.secrets import SERVERS_ARE_SHOWN, SealedSettings, Secret, refuse_secret
 from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 
 ANSWER = 10.0  # seconds in which a cluster that is there has answered, or gone on
-OWN = {  # what exactly once depends on, and what the clients tell headrace
+REQUIRED_SETTINGS = {  # what exactly once depends on, and what the clients tell headrace
     "bootstrap.servers": "servers",
     "metadata.broker.list": "servers",
     **dict.fromkeys(("transactional.id", "enable.idempotence", "acks", "request.required.acks", "isolation.level")),
@@ -86,14 +86,14 @@ class Fenced(Exception):
     """Another producer with the same transactional id was begun; or the transaction took too long."""
 
 
-class Cluster:
+class KafkaCluster:
     """Where it is, and how its clients are set."""
 
     def __init__(self, servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> None:
-        self.library = library("confluent_kafka", "kafka", "hr.sinks.kafka")
-        self.admin_library = library("confluent_kafka.admin", "kafka", "hr.sinks.kafka")
+        self.library = import_extra("confluent_kafka", "kafka", "hr.sinks.kafka")
+        self.admin_library = import_extra("confluent_kafka.admin", "kafka", "hr.sinks.kafka")
         self.servers = _servers(servers)
-        self._given = Sealed(_checked(settings), kept=self.servers).open()
+        self._given = SealedSettings(_checked(settings), kept=self.servers).open()
         self._admin: Any = None
         self._said: str | None = None  # by that client, in passing: why the cluster cannot be reached
 
@@ -133,7 +133,7 @@ class Cluster:
         return {name: value for name, value in self._settings.items() if not _OF_PRODUCERS.match(name)}
 
     def _made(self, kind: Any, settings: Mapping[str, Any]) -> Any:
-        given = {**FOR_ALL, **settings, "bootstrap.servers": self.servers, "logger": _Quiet(self)}
+        given = {**FOR_ALL, **settings, "bootstrap.servers": self.servers, "logger": _QuietLogger(self)}
         with self._given.hiding():
             try:
                 return kind(given)
@@ -158,7 +158,7 @@ class Cluster:
             return Fenced(text)
         if name in LASTING:
             return SinkError(f"{self}: {text}" + (f"; {HINTS[name]}" if name in HINTS else ""))
-        return Away(text + self.why())
+        return Unreachable(text + self.why())
 
     def why(self) -> str:
         """What is known about a cluster that cannot be reached, in brackets."""
@@ -183,10 +183,10 @@ class Cluster:
         return f"Cluster({self.servers!r})"
 
 
-class _Quiet:
+class _QuietLogger:
     """What the clients log: nothing that headrace does not say itself, and no secret."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
 
     def log(self, _level: int, text: str, *given: object) -> None:
@@ -211,7 +211,9 @@ def _checked(settings: Mapping[str, Any] | None) -> dict[str, Any]:
                 f" {type(value).__name__}"
             )
             raise QueryTypeError(msg)
-        if name in OWN:
+        if name in REQUIRED_SETTINGS:
             msg = f"settings: {name!r} is headrace's own, so that every result is there exactly once; leave it out"
-            raise QueryError(f"settings: give {name!r} as {OWN[name]}" if OWN[name] else msg)
+            raise QueryError(
+                f"settings: give {name!r} as {REQUIRED_SETTINGS[name]}" if REQUIRED_SETTINGS[name] else msg
+            )
     return found

@@ -17,12 +17,12 @@ from headrace.columnar import duck
 from headrace.columnar.types import TS
 from headrace.errors import QueryError, QueryTypeError, SinkError
 
-AT_ONCE = 50_000  # rows that become messages together
-FULL = 0.9  # of the largest message, for a batch of rows: the rest is what Kafka adds
+ROWS_TOGETHER = 50_000  # rows that become messages together
+BATCH_SHARE = 0.9  # of the largest message, for a batch of rows: the rest is what Kafka adds
 ROWS = "__rows"
 
 
-class Messages(NamedTuple):
+class MessageColumns(NamedTuple):
     """Some, column by column. Times are in milliseconds; 0: when they are sent."""
 
     values: list[bytes]
@@ -30,7 +30,7 @@ class Messages(NamedTuple):
     times: list[int]
 
 
-class Form(Protocol):
+class MessageFormat(Protocol):
     """How rows become messages."""
 
     name: str
@@ -39,11 +39,11 @@ class Form(Protocol):
     def check(self, schema: pa.Schema) -> None:
         """Refuse columns that have no such form."""
 
-    def messages(self, table: pa.Table, largest: int) -> Iterator[Messages]:
+    def messages(self, table: pa.Table, largest: int) -> Iterator[MessageColumns]:
         """In the order of the rows; none of them larger than so many bytes, where that can be helped."""
 
 
-class Json:
+class JsonMessages:
     """An object for every row. key: a column, whose text it is, or a list of columns, of which it is an object."""
 
     name = "json"
@@ -62,16 +62,16 @@ class Json:
                 msg = f"key: column {name!r} is {kind}, by which messages cannot be found again for certain; use whole numbers, text or times"
                 raise QueryTypeError(msg)
 
-    def messages(self, table: pa.Table, largest: int) -> Iterator[Messages]:
+    def messages(self, table: pa.Table, largest: int) -> Iterator[MessageColumns]:
         sql = f"SELECT {_object(table.schema, table.column_names)} AS v, {self._key(table.schema)} AS k FROM {ROWS}"
-        for start in range(0, table.num_rows, AT_ONCE):
-            rows = table.slice(start, AT_ONCE)
+        for start in range(0, table.num_rows, ROWS_TOGETHER):
+            rows = table.slice(start, ROWS_TOGETHER)
             try:
-                found = duck.run(sql, {ROWS: rows})
+                found = duck.run_select(sql, {ROWS: rows})
             except duckdb.InvalidInputException as error:
                 raise SinkError(str(error).removeprefix("Invalid Input Error: ")) from None
             values, keys = (found[name].cast(pa.binary()).to_pylist() for name in "vk")
-            yield Messages(values, keys, _times(rows))
+            yield MessageColumns(values, keys, _times(rows))
 
     def _key(self, schema: pa.Schema) -> str:
         if self.key is None:
@@ -82,7 +82,7 @@ class Json:
         return column if pa.types.is_binary(kind) else f"CAST({_in_json(kind, column, self.key)} AS VARCHAR)"
 
 
-class Arrow:
+class ArrowMessages:
     """A batch of rows in every message, as an Arrow IPC stream of its own."""
 
     name = "arrow"
@@ -91,36 +91,36 @@ class Arrow:
     def check(self, schema: pa.Schema) -> None:
         """Whatever a stream can hold."""
 
-    def messages(self, table: pa.Table, largest: int) -> Iterator[Messages]:
-        room = int(largest * FULL)
+    def messages(self, table: pa.Table, largest: int) -> Iterator[MessageColumns]:
+        room = int(largest * BATCH_SHARE)
         rows = max(1, int(room * table.num_rows // max(table.nbytes, 1)))
         for start in range(0, table.num_rows, rows):
             yield from _fitting(table.slice(start, rows), room)
 
 
-def form_of(format: str, key: str | Sequence[str] | None) -> Form:
+def message_format(format: str, key: str | Sequence[str] | None) -> MessageFormat:
     if key is not None and not isinstance(key, str):
         key = list(key)
         if not key or not all(isinstance(name, str) for name in key):
             raise QueryTypeError(f"key takes a column, or a list of columns; found {key!r}; leave it out for no key")
     if format == "json":
-        return Json(key)
+        return JsonMessages(key)
     if format != "arrow":
         raise QueryError(f"format is 'json' or 'arrow'; found {format!r}")
     if key is not None:
         msg = "key: a message in Arrow holds many rows, so it has no key of one; leave it out, or use format='json'"
         raise QueryError(msg)
-    return Arrow()
+    return ArrowMessages()
 
 
-def _fitting(table: pa.Table, room: int) -> Iterator[Messages]:
+def _fitting(table: pa.Table, room: int) -> Iterator[MessageColumns]:
     """Halved until it fits; a single row is sent as it is."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
     value = sink.getvalue()
     if len(value) <= room or table.num_rows == 1:
-        yield Messages([value.to_pybytes()], [None], [max(_times(table))])
+        yield MessageColumns([value.to_pybytes()], [None], [max(_times(table))])
         return
     half = table.num_rows // 2
     yield from _fitting(table.slice(0, half), room)

@@ -12,8 +12,8 @@ import pyarrow as pa
 from headrace.columnar.types import plain_type
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.sinks.base import Delivery
-from headrace.sinks.epoch_marks import Noting
-from headrace.sinks.patience import Away, Patience
+from headrace.sinks.epoch_marks import MarkingSink
+from headrace.sinks.patience import Unreachable, WaitLimit
 
 Held = Callable[[pa.DataType], pa.DataType | None]
 
@@ -26,11 +26,11 @@ _WIDER = {
 }
 
 
-class Lake(Noting):
+class LakeTable(MarkingSink):
     """A sink of a table of files. It waits while the table cannot be reached, but not before the run has begun."""
 
     def __init__(self, place: str, seconds: float) -> None:
-        self.place, self.patience = place, Patience(place, seconds)
+        self.place, self.patience = place, WaitLimit(place, seconds)
         self._was_there = False  # the table was found or made
 
     def begin(self, result: str, schema: pa.Schema) -> None:
@@ -39,7 +39,7 @@ class Lake(Noting):
         self._was_there = False
         try:
             self._prepare(schema)
-        except Away as error:
+        except Unreachable as error:
             raise SinkError(f"{self.place} cannot be reached: {error}") from None
 
     def hurry(self) -> None:
@@ -70,7 +70,7 @@ class Lake(Noting):
         """Add rows and epoch in one commit, unless the epoch is there."""
 
 
-def held_as(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narrowest: int = 8) -> pa.DataType | None:
+def signed_type(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narrowest: int = 8) -> pa.DataType | None:
     """The type of a table without unsigned numbers that holds every value of this kind exactly; None: there is none."""
     if refused(kind):
         return None
@@ -80,13 +80,13 @@ def held_as(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narrowest
     if t.is_signed_integer(kind) and kind.bit_width < narrowest:
         return pa.int32()
     if t.is_struct(kind):
-        inner = [(field.name, held_as(field.type, refused, narrowest)) for field in kind]
+        inner = [(field.name, signed_type(field.type, refused, narrowest)) for field in kind]
         return None if any(each is None for _, each in inner) else pa.struct(inner)
     if t.is_map(kind):
-        key, item = (held_as(each, refused, narrowest) for each in (kind.key_type, kind.item_type))
+        key, item = (signed_type(each, refused, narrowest) for each in (kind.key_type, kind.item_type))
         return None if key is None or item is None else pa.map_(key, item)
     if t.is_list(kind):
-        inside = held_as(kind.value_type, refused, narrowest)
+        inside = signed_type(kind.value_type, refused, narrowest)
         return None if inside is None else pa.list_(inside)
     return kind
 
@@ -106,7 +106,7 @@ def wanted_schema(schema: pa.Schema, held: Held, name: str) -> pa.Schema:
     return pa.schema(fields)
 
 
-def demand_fitting(wanted: pa.Schema, found: pa.Schema, table: str) -> None:
+def check_fits(wanted: pa.Schema, found: pa.Schema, table: str) -> None:
     """Refuse a table that does not hold such rows, by its first column that does not."""
     hint = "cast or rename it in the query, change the table, or give another"
     for field in wanted:
@@ -122,7 +122,7 @@ def demand_fitting(wanted: pa.Schema, found: pa.Schema, table: str) -> None:
             raise QueryError(msg)
 
 
-def as_rows(results: pa.Table, found: pa.Schema) -> pa.Table:
+def to_table_rows(results: pa.Table, found: pa.Schema) -> pa.Table:
     """Results as rows of a table that fits: in its order and types, nulls where it has more columns."""
     columns = [
         results.column(field.name).cast(_plain(field.type))

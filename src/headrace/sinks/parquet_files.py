@@ -8,13 +8,13 @@ from pathlib import Path
 
 from headrace.sinks.base import Delivery
 from headrace.sinks.result_folders import (
-    demand_columns,
-    demand_the_same,
+    check_columns,
+    check_same_rows,
     epoch_name,
+    naming_folder,
     rows_in,
-    sync,
+    sync_folder,
     write_file,
-    written_to,
 )
 
 
@@ -23,7 +23,7 @@ class ParquetFiles:
         self.path, self.ordered = path, ordered
 
     def deliver(self, delivery: Delivery) -> None:
-        with written_to(self.path):
+        with naming_folder(self.path):
             self._deliver(delivery)
 
     def _deliver(self, delivery: Delivery) -> None:
@@ -31,22 +31,22 @@ class ParquetFiles:
         name = epoch_name(delivery.query, delivery.epoch, delivery.result)
         final = self.path / f"{name}.parquet"
         if final.exists():
-            demand_the_same(final, rows_in([final]), delivery.table)
+            check_same_rows(final, rows_in([final]), delivery.table)
             return
         if (parts := self.path / name).exists():  # a part sink that the checkpoint had in between has delivered them
-            demand_the_same(parts, rows_in(sorted(parts.glob("part-*"))), delivery.table)
+            check_same_rows(parts, rows_in(sorted(parts.glob("part-*"))), delivery.table)
             return
         temporary = self.path / f"_{final.name}-{uuid.uuid4().hex}"
         try:
             write_file(delivery.table, temporary)
             os.replace(temporary, final)  # one writer: the run that owns the checkpoint
-            sync(self.path)
+            sync_folder(self.path)
         finally:
             temporary.unlink(missing_ok=True)
 
     def demand_columns(self, columns: list[list[str]]) -> None:
         """Raise if existing files have other columns than the changed result."""
-        demand_columns(self.path, columns)
+        check_columns(self.path, columns)
 
     def __repr__(self) -> str:
         return f"parquet({str(self.path)!r})"

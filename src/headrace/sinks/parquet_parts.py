@@ -29,15 +29,15 @@ import xxhash
 from headrace.errors import SinkError
 from headrace.sinks.base import Part, Publication
 from headrace.sinks.result_folders import (
-    demand_columns,
-    demand_the_same,
+    check_columns,
+    check_same_rows,
     epoch_name,
-    label,
-    other_results,
+    name_label,
+    naming_folder,
+    other_rows_error,
     rows_in,
-    sync,
+    sync_folder,
     write_file,
-    written_to,
 )
 from headrace.support import validators
 
@@ -53,7 +53,7 @@ _RECEIPT = validators.record(
 
 
 @dataclass(frozen=True)
-class _Written:
+class _PartReceipt:
     """A receipt: the part, and the folder it was written to (another one may be given when a run starts again)."""
 
     folder: str
@@ -68,12 +68,12 @@ class ParquetParts:
 
     def demand_columns(self, columns: list[list[str]]) -> None:
         """Raise if existing files have other columns than the changed result."""
-        demand_columns(self.path, columns)
+        check_columns(self.path, columns)
 
     # --- in a task -------------------------------------------------------------------------------------------------
 
     def write(self, part: Part) -> dict[str, Any]:
-        with written_to(self.path):
+        with naming_folder(self.path):
             return self._write(part)
 
     def _write(self, part: Part) -> dict[str, Any]:
@@ -83,7 +83,7 @@ class ParquetParts:
         try:
             write_file(part.table, path)
             for each in (staging, self.path):  # the way to it: it is all there is of these results
-                sync(each)
+                sync_folder(each)
         except BaseException:
             path.unlink(missing_ok=True)
             raise
@@ -92,11 +92,11 @@ class ParquetParts:
     # --- in the driver -----------------------------------------------------------------------------------------------
 
     def publish(self, publication: Publication) -> None:
-        with written_to(self.path):
+        with naming_folder(self.path):
             self._publish(publication)
 
     def _publish(self, publication: Publication) -> None:
-        receipts = [_Written(**_RECEIPT(given, "the receipt")) for given in publication.receipts]
+        receipts = [_PartReceipt(**_RECEIPT(given, "the receipt")) for given in publication.receipts]
         if receipts:
             place = self._place(publication, receipts)
             if not _is_noted(place, publication, receipts):
@@ -107,7 +107,7 @@ class ParquetParts:
     def discard(self, query: str, result: str) -> None:
         shutil.rmtree(_staging(self.path, query, result), ignore_errors=True)
 
-    def _place(self, publication: Publication, receipts: Sequence[_Written]) -> Path:
+    def _place(self, publication: Publication, receipts: Sequence[_PartReceipt]) -> Path:
         """This folder; or that which the sink had when the parts were written, if it was given another since."""
         for place in (self.path, *(Path(receipt.folder) for receipt in receipts[:1])):
             if _is_noted(place, publication, receipts):
@@ -131,26 +131,26 @@ def _make(folder: Path) -> None:
     missing = [path for path in folder.parents if not path.exists()]
     folder.mkdir(parents=True, exist_ok=True)
     for path in missing:
-        sync(path.parent)
+        sync_folder(path.parent)
 
 
-def _publish(place: Path, publication: Publication, receipts: Sequence[_Written]) -> None:
+def _publish(place: Path, publication: Publication, receipts: Sequence[_PartReceipt]) -> None:
     final = place / _name(publication)
     staging = _staging(place, publication.query, publication.result)
     if final.exists():
         _demand_the_same(final, receipts)
     elif (file := final.with_name(f"{final.name}.parquet")).exists():  # by a sink that took no parts, before this one
         parts = [_staged(staging, publication.epoch, receipt.name) for receipt in receipts]
-        demand_the_same(file, rows_in([file]), rows_in(parts))
+        check_same_rows(file, rows_in([file]), rows_in(parts))
         return
     else:
         gathered = _gather(staging, publication, receipts)
         gathered.rename(final)
-    sync(place)
+    sync_folder(place)
     _note(place, publication, receipts)
 
 
-def _gather(staging: Path, publication: Publication, receipts: Sequence[_Written]) -> Path:
+def _gather(staging: Path, publication: Publication, receipts: Sequence[_PartReceipt]) -> Path:
     """All parts that count, and nothing else, in one folder; some may have been moved there before a crash."""
     gathered = staging / _name(publication)
     gathered.mkdir(exist_ok=True)
@@ -162,11 +162,11 @@ def _gather(staging: Path, publication: Publication, receipts: Sequence[_Written
         if staged.exists():
             staged.rename(gathered / name)
     _demand_whole(gathered, wanted)
-    sync(gathered)
+    sync_folder(gathered)
     return gathered
 
 
-def _demand_whole(folder: Path, wanted: dict[str, _Written]) -> None:
+def _demand_whole(folder: Path, wanted: dict[str, _PartReceipt]) -> None:
     for name, receipt in wanted.items():
         path = folder / name
         found = path.stat().st_size if path.exists() else None
@@ -179,37 +179,37 @@ def _demand_whole(folder: Path, wanted: dict[str, _Written]) -> None:
             raise SinkError(msg)
 
 
-def _demand_the_same(final: Path, receipts: Sequence[_Written]) -> None:
+def _demand_the_same(final: Path, receipts: Sequence[_PartReceipt]) -> None:
     """Refuse other parts than those that are there: a repeated publication has the same parts."""
     found = {path.name for path in final.glob("part-*")}
     if found != {_part(place, receipt) for place, receipt in enumerate(receipts)}:
-        raise other_results(final)
+        raise other_rows_error(final)
 
 
-def _note(place: Path, publication: Publication, receipts: Sequence[_Written]) -> None:
+def _note(place: Path, publication: Publication, receipts: Sequence[_PartReceipt]) -> None:
     """Write down that an epoch was published, in place of the one before."""
     path = _noted(place, publication)
     draft = path.with_name(f"{path.name}.new")
     draft.write_text(_note_of(publication, receipts))
-    sync(draft)
+    sync_folder(draft)
     draft.replace(path)
-    sync(place)
+    sync_folder(place)
 
 
-def _is_noted(place: Path, publication: Publication, receipts: Sequence[_Written]) -> bool:
+def _is_noted(place: Path, publication: Publication, receipts: Sequence[_PartReceipt]) -> bool:
     try:
         return _noted(place, publication).read_text() == _note_of(publication, receipts)
     except FileNotFoundError:
         return False
 
 
-def _note_of(publication: Publication, receipts: Sequence[_Written]) -> str:
+def _note_of(publication: Publication, receipts: Sequence[_PartReceipt]) -> str:
     names = "\n".join(f"{receipt.name} {receipt.bytes}" for receipt in receipts)
     return f"epoch {publication.epoch}: {len(receipts)} parts {xxhash.xxh3_128_hexdigest(names.encode())}\n"
 
 
 def _noted(place: Path, publication: Publication) -> Path:
-    return place / f"_published-{label(publication.result)}-{publication.query}"
+    return place / f"_published-{name_label(publication.result)}-{publication.query}"
 
 
 def _sweep(place: Path, publication: Publication) -> None:
@@ -234,13 +234,13 @@ def _name(publication: Publication) -> str:
 
 
 def _staging(place: Path, query: str, result: str) -> Path:
-    return place / f"_staging-{label(result)}-{query}"
+    return place / f"_staging-{name_label(result)}-{query}"
 
 
 def _staged(staging: Path, epoch: int, name: str) -> Path:
     return staging / f"{epoch:09d}.{name}.part"
 
 
-def _part(place: int, receipt: _Written) -> str:
+def _part(place: int, receipt: _PartReceipt) -> str:
     """Numbered, so that readers who go by name have the order of the tasks."""
     return f"part-{place:05d}-{receipt.name}.parquet"

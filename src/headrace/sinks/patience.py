@@ -21,11 +21,11 @@ FIRST, LONGEST = 0.1, 5.0  # seconds between two attempts, at first and at most
 SAY_AGAIN = 30.0  # seconds
 
 
-class Away(Exception):
+class Unreachable(Exception):
     """The other side cannot be reached, or cannot take anything now; later it may."""
 
 
-class Patience:
+class WaitLimit:
     """How long a sink waits, in all, for the other side to come back."""
 
     def __init__(self, name: str, seconds: float) -> None:
@@ -44,7 +44,7 @@ class Patience:
         while True:
             try:
                 found = attempt()
-            except Away as error:
+            except Unreachable as error:
                 waited = time.monotonic() - began
                 if self._hurry.is_set() or waited + pause > self.seconds:
                     raise self._given_up(waited, error) from None
@@ -58,6 +58,6 @@ class Patience:
                     _log.warning("%s is back after %.1f seconds", printable(self.name), time.monotonic() - began)
                 return found
 
-    def _given_up(self, waited: float, error: Away) -> SinkError:
+    def _given_up(self, waited: float, error: Unreachable) -> SinkError:
         why = "the run is to end" if self._hurry.is_set() else f"it was waited for, {waited:.0f} seconds"
         return SinkError(f"{self.name} is away ({why}): {error}")

@@ -12,22 +12,22 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import xxhash
 
-from headrace.columnar.types import describe
+from headrace.columnar.types import describe_schema
 from headrace.errors import QueryError, SinkError
 
 
 def epoch_name(query: str, epoch: int, result: str) -> str:
     """Of a file, or a folder, with the results of one epoch. Names that begin with `_` are nobody's results."""
-    return f"epoch-{epoch:09d}-{label(result)}-{query[:8]}"
+    return f"epoch-{epoch:09d}-{name_label(result)}-{query[:8]}"
 
 
-def label(result: str) -> str:
+def name_label(result: str) -> str:
     """A result's name as part of a file name; names that differ stay different."""
     plain = re.sub(r"[^A-Za-z0-9-]", "-", result)[:40]
     return plain if plain == result else f"{plain}-{xxhash.xxh32_hexdigest(result.encode())}"
 
 
-def sync(path: Path) -> None:
+def sync_folder(path: Path) -> None:
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -36,7 +36,7 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def written_to(folder: Path) -> Iterator[None]:
+def naming_folder(folder: Path) -> Iterator[None]:
     """Name the folder if it cannot be written to."""
     try:
         yield
@@ -49,13 +49,13 @@ def write_file(table: pa.Table, path: Path) -> None:
     """Synced. A dictionary is for texts: of numbers, which seldom repeat, it takes three times as long as all the rest."""
     texts = [f.name for f in table.schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
     pq.write_table(table, path, use_dictionary=texts)
-    sync(path)
+    sync_folder(path)
 
 
-def demand_columns(folder: Path, columns: list[list[str]]) -> None:
+def check_columns(folder: Path, columns: list[list[str]]) -> None:
     """Refuse a folder that holds results of other columns: who reads it would find two kinds of files in it."""
     there = sorted(folder.glob("epoch-*.parquet")) + sorted(folder.glob("epoch-*/part-*.parquet"))
-    if there and (found := describe(pq.read_schema(there[-1]))) != columns:
+    if there and (found := describe_schema(pq.read_schema(there[-1]))) != columns:
         was, now = (", ".join(f"{name} {kind}" for name, kind in each) for each in (found, columns))
         msg = f"the folder {str(folder)!r} holds results with other columns ({was}) than this result has now ({now}); give the result a new folder"
         raise QueryError(msg)
@@ -71,10 +71,10 @@ def rows_in(files: Sequence[Path]) -> pa.Table:
         raise SinkError(msg) from None
 
 
-def demand_the_same(path: Path, known: pa.Table, given: pa.Table) -> None:
+def check_same_rows(path: Path, known: pa.Table, given: pa.Table) -> None:
     """Refuse rows that differ from those known under the name `path`: a repeated delivery has the same rows."""
     if known.schema != given.schema or not all(map(_equal, known.columns, given.columns)):
-        raise other_results(path)
+        raise other_rows_error(path)
 
 
 def _equal(known: pa.ChunkedArray, given: pa.ChunkedArray) -> bool:
@@ -96,7 +96,7 @@ def _as_bits(kind: pa.DataType) -> pa.DataType:
     return {pa.float32(): pa.int32(), pa.float64(): pa.int64()}.get(kind, kind)
 
 
-def other_results(path: Path) -> QueryError:
+def other_rows_error(path: Path) -> QueryError:
     """Return the error for a repeated delivery with other rows, which come from a state that was restored from a backup."""
     return QueryError(
         f"{str(path)!r} holds other results of the same epoch, as after a checkpoint was restored from a backup; give the"

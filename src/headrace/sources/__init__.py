@@ -30,7 +30,7 @@ class Origin(Protocol):
         """All tuples that are there now, in the source's own schema."""
 
 
-class Described(Protocol):
+class SourceSchema(Protocol):
     """What `as_tuples` must know of a source."""
 
     @property
@@ -58,10 +58,10 @@ class TableOrigin:
         return self._table
 
 
-def as_tuples(raw: pa.Table, source: Described, schema: pa.Schema) -> pa.Table:
+def as_tuples(raw: pa.Table, source: SourceSchema, schema: pa.Schema) -> pa.Table:
     """Delivered rows as tuples with some columns of the stream, in order: time renamed, types plain."""
     check_schema(raw.schema, source, schema)
-    fits = fitting(raw.schema, source, schema)
+    fits = columns_to_read(raw.schema, source, schema)
     columns = [
         _column(raw, name, field.type, source) if name in fits else pa.nulls(raw.num_rows, field.type)
         for name, field in zip(raw_names(schema, source), schema, strict=True)
@@ -69,7 +69,7 @@ def as_tuples(raw: pa.Table, source: Described, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, schema=schema)
 
 
-def raw_names(schema: pa.Schema, source: Described) -> list[str]:
+def raw_names(schema: pa.Schema, source: SourceSchema) -> list[str]:
     """Columns of a stream as its source calls them."""
     return [source.time if name == TS else name for name in schema.names]
 
@@ -84,7 +84,7 @@ def check_text(rows: pa.Table, source: str) -> None:
             raise SourceError(msg) from None
 
 
-def check_schema(found: pa.Schema, source: Described, schema: pa.Schema) -> None:
+def check_schema(found: pa.Schema, source: SourceSchema, schema: pa.Schema) -> None:
     """Stop when a source no longer delivers what the query reads of it, as it was declared; other columns are free."""
     label = printable(source.name or "a source")
     needed = [raw for name, raw in zip(schema.names, raw_names(schema, source), strict=True) if source.needs(name)]
@@ -100,7 +100,7 @@ def check_schema(found: pa.Schema, source: Described, schema: pa.Schema) -> None
         raise SourceError(msg)
     for name in needed:
         field, now = source.raw_schema.field(name), found.field(name).type
-        if not same_kind(now, field):
+        if not is_same_kind(now, field):
             msg = (
                 f"column {name!r} of {label} changed its type from {field.type} to {now}, and the query reads it; write it again"
                 f" as {field.type}, a file under the same name, and start again; or, where no state has read it, give the"
@@ -109,13 +109,13 @@ def check_schema(found: pa.Schema, source: Described, schema: pa.Schema) -> None
             raise SourceError(msg)
 
 
-def fitting(found: pa.Schema, source: Described, schema: pa.Schema) -> list[str]:
+def columns_to_read(found: pa.Schema, source: SourceSchema, schema: pa.Schema) -> list[str]:
     """The columns that are taken of what was found, as the source calls them."""
     there = [name for name in raw_names(schema, source) if found.names.count(name) == 1]
-    return [name for name in there if same_kind(found.field(name).type, source.raw_schema.field(name))]
+    return [name for name in there if is_same_kind(found.field(name).type, source.raw_schema.field(name))]
 
 
-def same_kind(now: pa.DataType, field: pa.Field) -> bool:
+def is_same_kind(now: pa.DataType, field: pa.Field) -> bool:
     """Whether values of a type are what a column of a stream is made of."""
     try:
         return bool(plain_type(now, field.name) == plain_type(field.type, field.name))
@@ -123,15 +123,15 @@ def same_kind(now: pa.DataType, field: pa.Field) -> bool:
         return False
 
 
-def _column(raw: pa.Table, name: str, kind: pa.DataType, source: Described) -> Any:
+def _column(raw: pa.Table, name: str, kind: pa.DataType, source: SourceSchema) -> Any:
     try:
-        return plain(raw.column(name), kind)
+        return to_stream_type(raw.column(name), kind)
     except pa.ArrowInvalid as error:
         msg = f"column {name!r} of {source.name or 'a source'} holds a value that does not fit {kind}: {error}; correct it"
         raise SourceError(msg) from None
 
 
-def plain(column: Any, kind: pa.DataType) -> Any:
+def to_stream_type(column: Any, kind: pa.DataType) -> Any:
     """A column in the type that streams carry it in."""
     if column.type == kind:
         return column

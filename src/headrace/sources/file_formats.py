@@ -25,7 +25,7 @@ MOST_BATCH = 1 << 30  # decoded bytes of a record batch: with a copy of it, the 
 OLD_FEATHER = b"FEA1"  # how it begins; version 2 is Arrow's own format
 
 
-class Columnar(Protocol):
+class ColumnarFile(Protocol):
     """An open file."""
 
     schema: pa.Schema
@@ -47,7 +47,7 @@ class Columnar(Protocol):
     def __exit__(self, *_: object) -> None: ...
 
 
-def opened(path: Path) -> Columnar:
+def open_columnar(path: Path) -> ColumnarFile:
     return ParquetColumns(path) if path.suffix == ".parquet" else ArrowColumns(path)
 
 

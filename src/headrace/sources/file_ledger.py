@@ -20,25 +20,25 @@ import pyarrow as pa
 
 from headrace.errors import CorruptState
 from headrace.sources.files import FilesOrigin, Spent
-from headrace.sources.physical_windows import FILES, FilesReader, Taken
-from headrace.sources.protocol import NO_MESSAGES, Amount
+from headrace.sources.physical_windows import FILES, FilesReader, FileToRead
+from headrace.sources.protocol import NO_MESSAGES, MessageAmount
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.manifest import LedgerState
 from headrace.state.sorted_runs import mergeable_runs
 from headrace.state.storage import Storage
 
-SCHEMA = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("modified", pa.int64())])
-MOST_BYTES = 256 << 20  # taken in one epoch when the user sets no number of files
+FILES_SCHEMA = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("modified", pa.int64())])
+MOST_EPOCH_BYTES = 256 << 20  # taken in one epoch when the user sets no number of files
 
 
 @dataclass(frozen=True)
-class File:
+class TakenFile:
     name: str
     bytes: int
     modified: int  # nanoseconds
 
 
-class Ledger:
+class FileLedger:
     """The taken files of one source."""
 
     reader: ClassVar[FilesReader] = FILES
@@ -52,7 +52,7 @@ class Ledger:
         self._reader = reader
         self._spent: Spent = {}  # folders of parts that are taken
         self._taken = {name for block in state.taken for name in self._names(block)}
-        self._list: list[File] | None = None  # the only files that are taken, in order; None: whatever comes
+        self._list: list[TakenFile] | None = None  # the only files that are taken, in order; None: whatever comes
 
     def _names(self, block: Block) -> list[str]:
         found: list[str] = self._table(block).column("name").to_pylist()
@@ -60,16 +60,16 @@ class Ledger:
 
     def _table(self, block: Block) -> pa.Table:
         table = self._reader.open(block).table
-        if not table.schema.equals(SCHEMA):
+        if not table.schema.equals(FILES_SCHEMA):
             raise CorruptState(f"block {block.name} is no list of files: it has {table.column_names}. {REPAIR}")
         return table
 
     def keep_to_list(self) -> None:
         """From now on no file is taken but those that wait now, or those of the list that was begun with."""
         listed = self.state.listed
-        self._list = self._there() if listed is None else [File(**row) for row in self._table(listed).to_pylist()]
+        self._list = self._there() if listed is None else [TakenFile(**row) for row in self._table(listed).to_pylist()]
 
-    def waiting(self) -> list[File]:
+    def waiting(self) -> list[TakenFile]:
         """Files not taken yet, in order of (modification time, name), or of the list.
 
         A file of the list may have been replaced since: it is taken as it is now. One that is gone is still waited
@@ -81,30 +81,30 @@ class Ledger:
         known = {file.name: file for file in there}
         return [known.get(file.name, file) for file in self._list if file.name not in self._taken]
 
-    def _there(self) -> list[File]:
-        return [File(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(self._taken, self._spent)]
+    def _there(self) -> list[TakenFile]:
+        return [TakenFile(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(self._taken, self._spent)]
 
-    def choose(self, waiting: Sequence[File], ahead: Collection[str] = ()) -> list[File]:
+    def choose(self, waiting: Sequence[TakenFile], ahead: Collection[str] = ()) -> list[TakenFile]:
         """What one epoch takes: the user's number of files, or as many as fit, at least one."""
         if self.origin.files_per_epoch:
             return list(waiting[: self.origin.files_per_epoch])
         ends = accumulate(file.bytes for file in waiting)
-        return list(waiting[: max(1, sum(1 for _ in takewhile(lambda end: end <= MOST_BYTES, ends)))])
+        return list(waiting[: max(1, sum(1 for _ in takewhile(lambda end: end <= MOST_EPOCH_BYTES, ends)))])
 
-    def left(self, waiting: Sequence[File], chosen: Sequence[File]) -> dict[str, int]:
+    def left(self, waiting: Sequence[TakenFile], chosen: Sequence[TakenFile]) -> dict[str, int]:
         return {"": len(waiting) - len(chosen)}
 
-    def cuts(self, source: str, chosen: Sequence[File]) -> list[Taken]:
-        return [Taken(source, self.path(file), file.bytes, file.modified) for file in chosen]
+    def cuts(self, source: str, chosen: Sequence[TakenFile]) -> list[FileToRead]:
+        return [FileToRead(source, self.path(file), file.bytes, file.modified) for file in chosen]
 
-    def path(self, file: File) -> Path:
+    def path(self, file: TakenFile) -> Path:
         return self.origin.folder / file.name
 
-    def record(self, storage: Storage, epoch: int, files: Sequence[File]) -> LedgerState:
+    def record(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> LedgerState:
         """What a manifest says of all taken files, these included, and of the list, if there is one."""
         return LedgerState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
 
-    def _record_taken(self, storage: Storage, epoch: int, files: Sequence[File]) -> tuple[Block, ...]:
+    def _record_taken(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> tuple[Block, ...]:
         if not files:
             return self.state.taken
         kept, tables = list(self.state.taken), [[_as_table(files)]]
@@ -118,7 +118,7 @@ class Ledger:
             return None
         return self.state.listed or _write(storage, epoch, _as_table(self._list))
 
-    def accept(self, state: LedgerState, files: Sequence[File], read: Amount = NO_MESSAGES) -> None:
+    def accept(self, state: LedgerState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
         """The epoch is committed."""
         self.state = state
         self._taken |= {f.name for f in files}
@@ -127,8 +127,8 @@ class Ledger:
         """Nobody is waited for."""
 
 
-def _as_table(files: Sequence[File]) -> pa.Table:
-    return pa.Table.from_pylist([asdict(file) for file in files], SCHEMA)
+def _as_table(files: Sequence[TakenFile]) -> pa.Table:
+    return pa.Table.from_pylist([asdict(file) for file in files], FILES_SCHEMA)
 
 
 def _write(storage: Storage, epoch: int, table: pa.Table) -> Block:

@@ -17,15 +17,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.columnar.types import refuse_finer
+from headrace.columnar.types import refuse_nanoseconds
 from headrace.errors import QueryError, QueryTypeError, SourceError
-from headrace.sources.file_formats import DAMAGE, opened
+from headrace.sources.file_formats import DAMAGE, open_columnar
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import LedgerState
 from headrace.support.paths import given_path
 
 LOOKED_AT = 1_000  # rows of the first file, when a query is built
-ORDERS = ("modified", "name")
+FILE_ORDERS = ("modified", "name")
 ENDINGS = (".parquet", ".arrow", ".feather")
 QUIET = 2_000_000_000  # nanoseconds: two changes that are closer may have one modification time
 Spent = dict[str, int]  # folder of parts: its modification time, in nanoseconds
@@ -46,9 +46,9 @@ class FilesOrigin:
     bounded = True  # as it is now; a run by `start` follows it as it grows
 
     def ledger(self, state: LedgerState, reader: BlockReader) -> Any:
-        from headrace.sources.file_ledger import Ledger
+        from headrace.sources.file_ledger import FileLedger
 
-        return Ledger(self, state, reader)
+        return FileLedger(self, state, reader)
 
     if_moved = "if it was moved: put a symbolic link there"
 
@@ -112,7 +112,7 @@ class FilesOrigin:
             raise QueryError(msg)
         schema = read_schema(files[0])
         if any(getattr(field.type, "unit", None) == "ns" for field in schema):
-            refuse_finer(read_head(files[0], LOOKED_AT))
+            refuse_nanoseconds(read_head(files[0], LOOKED_AT))
         return schema
 
     def table(self) -> pa.Table:
@@ -181,8 +181,8 @@ def checked_folder(folder: str | os.PathLike[str]) -> Path:
 
 def checked_order(order: str) -> bool:
     """Whether files are taken by name."""
-    if order not in ORDERS:
-        raise QueryError(f"order must be one of {', '.join(ORDERS)}; found {order!r}")
+    if order not in FILE_ORDERS:
+        raise QueryError(f"order must be one of {', '.join(FILE_ORDERS)}; found {order!r}")
     return order == "name"
 
 
@@ -194,7 +194,7 @@ def checked_schema(given: pa.Schema | None) -> pa.Schema | None:
 
 def read_schema(path: Path) -> pa.Schema:
     try:
-        with opened(path) as file:
+        with open_columnar(path) as file:
             return file.schema
     except DAMAGE as error:
         raise unreadable(path, error) from None
@@ -203,8 +203,8 @@ def read_schema(path: Path) -> pa.Schema:
 def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
     """All rows of a file; with `expected` (bytes, modification time in nanoseconds) only if it is still that file."""
     try:
-        with opened(path) as file:
-            table = checked(file.read(0, file.groups, None))
+        with open_columnar(path) as file:
+            table = checked_rows(file.read(0, file.groups, None))
     except DAMAGE as error:
         raise unreadable(path, error) from None
     if expected is not None:
@@ -215,13 +215,13 @@ def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
 def read_head(path: Path, rows: int) -> pa.Table:
     """The first rows of a file, without reading all of it."""
     try:
-        with opened(path) as file:
-            return checked(file.head(rows).slice(0, rows))
+        with open_columnar(path) as file:
+            return checked_rows(file.head(rows).slice(0, rows))
     except DAMAGE as error:
         raise unreadable(path, error) from None
 
 
-def checked(table: pa.Table) -> pa.Table:
+def checked_rows(table: pa.Table) -> pa.Table:
     """What was read of a file: Arrow takes it for valid, offsets and text as UTF-8."""
     table.validate(full=True)
     return table.replace_schema_metadata(None)

@@ -17,14 +17,14 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from headrace.sources import protocol
-from headrace.sources.file_formats import DAMAGE, Columnar, opened
-from headrace.sources.files import check_unchanged, checked, unreadable
+from headrace.sources.file_formats import DAMAGE, ColumnarFile, open_columnar
+from headrace.sources.files import check_unchanged, checked_rows, unreadable
 
 Wanted = Callable[[pa.Schema], Sequence[str]]  # the columns to read of a file that has this schema, which it checks
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """Some groups (row groups, record batches) of a file; `stop` None: all from `first` on."""
 
     path: str
@@ -35,19 +35,19 @@ class Piece:
     stop: int | None = None
 
 
-def cut(path: Path, bytes: int, modified: int, most: int) -> list[Piece]:
+def cut_file(path: Path, bytes: int, modified: int, most: int) -> list[FilePiece]:
     """Return a file in pieces of about so many bytes, in order; a larger piece is a single group."""
-    whole = Piece(str(path), bytes, modified, bytes)
+    whole = FilePiece(str(path), bytes, modified, bytes)
     if bytes <= most:
         return [whole]
     try:
-        with opened(path) as file:
+        with open_columnar(path) as file:
             return list(_pieces(whole, file, most)) or [whole]
     except DAMAGE as error:
         raise unreadable(path, error) from None
 
 
-class Taken(NamedTuple):
+class FileToRead(NamedTuple):
     """A file of a source, as it was when it was taken."""
 
     source: str
@@ -55,27 +55,27 @@ class Taken(NamedTuple):
     bytes: int
     modified: int  # nanoseconds
 
-    def cut(self, most: int) -> list[Piece]:
-        return cut(self.path, self.bytes, self.modified, most)
+    def cut(self, most: int) -> list[FilePiece]:
+        return cut_file(self.path, self.bytes, self.modified, most)
 
 
 class FilesReader:
     """Reads pieces of files; one is opened once for its pieces that follow each other."""
 
-    def piece(self, data: Mapping[str, Any]) -> Piece:
-        return Piece(**data)
+    def piece(self, data: Mapping[str, Any]) -> FilePiece:
+        return FilePiece(**data)
 
-    def read(self, pieces: Sequence[Piece], wanted: protocol.Wanted, *, keep: bool) -> Iterator[protocol.Read]:
+    def read(self, pieces: Sequence[FilePiece], wanted: protocol.Wanted, *, keep: bool) -> Iterator[protocol.ReadRows]:
         for path, together in itertools.groupby(pieces, lambda piece: piece.path):
             those = list(together)
             for piece, table in zip(those, read_pieces(Path(path), those, partial(wanted, path)), strict=True):
-                yield protocol.Read(table, piece.modified / 1e9, path)
+                yield protocol.ReadRows(table, piece.modified / 1e9, path)
 
 
 FILES = FilesReader()
 
 
-def _pieces(whole: Piece, file: Columnar, most: int) -> Iterator[Piece]:
+def _pieces(whole: FilePiece, file: ColumnarFile, most: int) -> Iterator[FilePiece]:
     sizes = [max(size, 0) for size in file.sizes()]
     scale = whole.bytes / max(sum(sizes), 1)  # as they are in the file, compressed
     first, held = 0, 0
@@ -88,10 +88,10 @@ def _pieces(whole: Piece, file: Columnar, most: int) -> Iterator[Piece]:
         yield replace(whole, size=held, first=first, stop=len(sizes))
 
 
-def read_pieces(path: Path, pieces: Iterable[Piece], wanted: Wanted) -> Iterator[pa.Table]:
+def read_pieces(path: Path, pieces: Iterable[FilePiece], wanted: Wanted) -> Iterator[pa.Table]:
     """What pieces of one file hold; the file must be the one that was cut, before and after."""
     try:
-        with opened(path) as file:
+        with open_columnar(path) as file:
             for piece in pieces:
                 check_unchanged(path, (piece.bytes, piece.modified))
                 table = _read(file, piece, wanted(file.schema))
@@ -101,8 +101,8 @@ def read_pieces(path: Path, pieces: Iterable[Piece], wanted: Wanted) -> Iterator
         raise unreadable(path, error) from None
 
 
-def _read(file: Columnar, piece: Piece, columns: Sequence[str]) -> pa.Table:
+def _read(file: ColumnarFile, piece: FilePiece, columns: Sequence[str]) -> pa.Table:
     stop = file.groups if piece.stop is None else piece.stop
     if stop > file.groups:
         raise pa.ArrowInvalid(f"it has {file.groups} groups of rows, not {stop}")
-    return checked(file.read(piece.first, stop, columns))
+    return checked_rows(file.read(piece.first, stop, columns))

@@ -28,7 +28,7 @@ Wanted = Callable[
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadMessages:
     """Messages that are no tuples: as they came, and why."""
 
     tuples: pa.Table
@@ -38,30 +38,32 @@ class Unread:
         return list(self.why)
 
     @staticmethod
-    def together(parts: Sequence[Unread]) -> Unread:
-        return Unread(pa.concat_tables(each.tuples for each in parts), tuple(why for each in parts for why in each.why))
+    def together(parts: Sequence[UnreadMessages]) -> UnreadMessages:
+        return UnreadMessages(
+            pa.concat_tables(each.tuples for each in parts), tuple(why for each in parts for why in each.why)
+        )
 
 
-class Amount(NamedTuple):
+class MessageAmount(NamedTuple):
     """Of messages that were read; files are not counted."""
 
     bytes: int
     messages: int
 
 
-NO_MESSAGES = Amount(0, 0)
+NO_MESSAGES = MessageAmount(0, 0)
 
 
 @dataclass(frozen=True)
-class Read:
+class ReadRows:
     """The rows of a piece, or of some of it."""
 
     rows: pa.Table
     arrived: float | None = None  # seconds, for latency only
     where: str | None = None  # to name it in errors
     partition: str = ""
-    unread: Unread | None = None
-    amount: Amount = NO_MESSAGES
+    unread: UnreadMessages | None = None
+    amount: MessageAmount = NO_MESSAGES
 
 
 class Piece(Protocol):
@@ -72,7 +74,7 @@ class Piece(Protocol):
         """Bytes, about."""
 
 
-class Cut(Protocol):
+class TakenInput(Protocol):
     """Something that was taken of a source."""
 
     @property
@@ -91,7 +93,7 @@ class Reader(Protocol):
     def piece(self, data: Mapping[str, Any]) -> Piece:
         """One, from its fields."""
 
-    def read(self, pieces: Sequence[Any], wanted: Wanted, *, keep: bool) -> Iterator[Read]:
+    def read(self, pieces: Sequence[Any], wanted: Wanted, *, keep: bool) -> Iterator[ReadRows]:
         """The rows of pieces; with `keep`, messages that cannot be read are handed on instead of ending it."""
 
 
@@ -132,19 +134,19 @@ class Ledger(Protocol):
     def left(self, waiting: Sequence[Item], chosen: Sequence[Item]) -> Mapping[str, int]:
         """How much waits that was not chosen, by partition."""
 
-    def cuts(self, source: str, chosen: Sequence[Item]) -> Sequence[Cut]: ...
+    def cuts(self, source: str, chosen: Sequence[Item]) -> Sequence[TakenInput]: ...
 
     def record(self, storage: Storage, epoch: int, chosen: Sequence[Item]) -> TakenState:
         """What a manifest says of all that was taken, this included."""
 
-    def accept(self, state: TakenState, chosen: Sequence[Item], read: Amount) -> None:
+    def accept(self, state: TakenState, chosen: Sequence[Item], read: MessageAmount) -> None:
         """The epoch is committed, with so much of messages."""
 
     def hurry(self) -> None:
         """The run is to end: wait for nobody."""
 
 
-class Driven(Protocol):
+class DrivenOrigin(Protocol):
     """The origin of such a source."""
 
     taken: type[Any]  # what a manifest says of it
@@ -160,6 +162,6 @@ def is_driven(origin: object) -> bool:
     return hasattr(origin, "ledger")
 
 
-def driven_by_us(origins: Mapping[str, Any]) -> dict[str, Driven]:
+def driven_sources(origins: Mapping[str, Any]) -> dict[str, DrivenOrigin]:
     """Of sources by name, those that headrace drives."""
     return {name: origin for name, origin in origins.items() if is_driven(origin)}

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from headrace.columnar.types import plain_type
 from headrace.errors import QueryError, SourceError
-from headrace.sources import check_text, plain, same_kind
+from headrace.sources import check_text, is_same_kind, to_stream_type
 from headrace.sources.files import ENDINGS, FilesOrigin, read_file, read_schema
 from headrace.support.paths import given_path
 
@@ -132,7 +132,7 @@ def table_schema(raw: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, plain_type(field.type, field.name)) for field in raw])
 
 
-def rows(source: TableSource, schema: pa.Schema, name: str) -> pa.Table:
+def table_rows(source: TableSource, schema: pa.Schema, name: str) -> pa.Table:
     """All rows of a table as it is now, with these columns."""
     return pa.concat_tables(_in_schema(part, where, schema, name) for where, part in source.parts())
 
@@ -144,13 +144,13 @@ def _in_schema(found: pa.Table, where: str, schema: pa.Schema, name: str) -> pa.
             names = ", ".join(found.column_names)
             raise SourceError(f"table {name} has no one column {field.name!r} any more; {where} has {names}")
         now = found.schema.field(field.name)
-        if not same_kind(now.type, field):
+        if not is_same_kind(now.type, field):
             raise SourceError(
                 f"column {field.name!r} of table {name} changed its type from {field.type} to {now.type}, in {where}"
             )
     found = found.select(schema.names)
     check_text(found, f"table {name}")
     try:
-        return pa.table([plain(found.column(f.name), f.type) for f in schema], schema=schema)
+        return pa.table([to_stream_type(found.column(f.name), f.type) for f in schema], schema=schema)
     except pa.ArrowInvalid as error:
         raise SourceError(f"table {name} holds a value that its columns do not, in {where}: {error}") from None

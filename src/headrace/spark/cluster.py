@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from headrace.control.splitter_count import Splitters
-from headrace.driver.cluster_protocol import Look, OnBatch
+from headrace.driver.cluster_protocol import FeedStatus, OnBatch
 from headrace.query.nodes import Source
-from headrace.sources.protocol import Cut
+from headrace.sources.protocol import TakenInput
 from headrace.spark import job as engine
 from headrace.task.messages import Message
 from headrace.task.stages import Epoch
@@ -30,17 +30,17 @@ class SparkFeed:
 
     @property
     def drained(self) -> bool:
-        return engine.found_nothing_more(self.query)
+        return engine.has_drained(self.query)
 
     @property
     def failure(self) -> str | None:
         error = self.query.exception()
         return None if error is None else str(error)
 
-    def look(self) -> Look:
+    def look(self) -> FeedStatus:
         status = self.query.status
         may_have = status["isDataAvailable"] or not status["message"].startswith(LOOKING)
-        return Look(may_have, status["isTriggerActive"])
+        return FeedStatus(may_have, status["isTriggerActive"])
 
     def stop(self) -> None:
         self.query.stop()
@@ -53,21 +53,21 @@ class SparkCluster:
 
     @property
     def stopped(self) -> bool:
-        return engine.stopped(self.spark.sparkContext)
+        return engine.is_stopped(self.spark.sparkContext)
 
     def static(self, sources: Mapping[str, Source]) -> Any:
         return engine.static_rows(sources, self.columns)
 
-    def taken(self, taken: Sequence[Cut], splitters: Splitters) -> Any:
+    def taken(self, taken: Sequence[TakenInput], splitters: Splitters) -> Any:
         return engine.file_rows(self.spark.sparkContext, taken, splitters)
 
     def batch(self, batch: Any) -> Any:
-        return engine.as_rows(batch)
+        return engine.to_rows(batch)
 
     def execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         sc = self.spark.sparkContext
         united = sc.union(list(rows)) if len(rows) > 1 else rows[0] if rows else None
-        return engine.execute(sc, united, epoch)
+        return engine.execute_epoch(sc, united, epoch)
 
     def follow(
         self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool

@@ -37,7 +37,7 @@ def version_of(text: str) -> Version:
     return int(found[1]), int(found[2])
 
 
-def supported(text: str) -> Version:
+def supported_version(text: str) -> Version:
     """Which Spark this is; one that is too old is refused before something that it lacks is missed."""
     version = version_of(text)
     if version < OLDEST:
@@ -47,7 +47,7 @@ def supported(text: str) -> Version:
     return version
 
 
-VERSION = supported(pyspark.__version__)
+VERSION = supported_version(pyspark.__version__)
 
 
 def has_sockets(version: Version = VERSION) -> bool:

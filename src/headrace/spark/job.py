@@ -39,28 +39,28 @@ from headrace.control.splitter_count import Splitters
 from headrace.errors import EngineError, HeadraceError, QueryTypeError, SourceError
 from headrace.plan import PhysicalPlan
 from headrace.query.nodes import Source
-from headrace.sources.protocol import Cut
+from headrace.sources.protocol import TakenInput
 from headrace.sources.tables import Part
 from headrace.spark import compat, jvm, privacy, worker_memory
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage
 from headrace.support import shutdown
-from headrace.support.argument_errors import instead_of_dataframe, named
+from headrace.support.argument_errors import describe_argument, instead_of_dataframe
 from headrace.support.limits import check_slots
-from headrace.support.secrets import Secret, is_secret_name, resolved, without_logins
+from headrace.support.secrets import Secret, is_secret_name, resolve_secrets, without_logins
 from headrace.task import user_code_notes
 from headrace.task.block_writer import Task
 from headrace.task.messages import Message, decode, encode, pack, unpack
-from headrace.task.splitters import Portion, dealt, read_windows, reader_of
-from headrace.task.stages import Epoch, Window, process, split
+from headrace.task.splitters import SourcePiece, assign_pieces, read_windows, reader_of
+from headrace.task.stages import Epoch, PhysicalWindow, run_splitter, run_stage
 
 MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
 NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made
-GRACE = 5.0  # seconds that the other executors get once the first has come
+EXECUTOR_GRACE_SECONDS = 5.0  # seconds that the other executors get once the first has come
 LONGEST_STOP = 60_000  # milliseconds in which a query that is asked to stop is stopped
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
 BATCH = "source string, kind string, body binary"  # a physical window, or where one is: in a file, in a topic
-PIECE, ROWS = "piece", "rows"  # kinds
+PIECE_KIND, ROWS_KIND = "piece", "rows"  # kinds
 
 LOG_LEVEL = "spark.log.level"
 REDACTED = (  # settings that Spark shows neither in its log of events nor on its pages
@@ -90,8 +90,8 @@ def _on_jvm(settings: Mapping[str, Any]) -> Iterator[None]:
     if jvm.is_started():
         yield
         return
-    with jvm.needed():
-        jvm.attend(functools.partial(jvm.launch, _arguments(settings)))
+    with jvm.end_jvm_on_interrupt():
+        jvm.run_beside_jvm(functools.partial(jvm.launch, _arguments(settings)))
         yield
 
 
@@ -99,7 +99,7 @@ def _made(settings: Mapping[str, Any], asked: Mapping[str, Any]) -> SparkSession
     """On a JVM that is there."""
     builder = SparkSession.builder
     for key, value in settings.items():
-        builder = builder.config(key, resolved(value))
+        builder = builder.config(key, resolve_secrets(value))
     with _py4j_quiet():
         found = builder.getOrCreate()
     if not any(key.replace("__", ".") == LOG_LEVEL for key in asked):
@@ -126,11 +126,11 @@ def _hush(spark: SparkSession) -> None:
         log4j.core.config.Configurator.setLevel(f"org.apache.spark.{who}", log4j.Level.OFF)
 
 
-def session_apart(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
+def signal_safe_session(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
     """Return a session for a program that handles signals: a signal never interrupts a call to the JVM half-way."""
     settings = _settings(slots, master, config)
     with _on_jvm(settings):
-        found = jvm.attend(functools.partial(_made, settings, config), grace=shutdown.PATIENCE)
+        found = jvm.run_beside_jvm(functools.partial(_made, settings, config), grace=shutdown.EXIT_SECONDS)
         found._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(
             found._jsparkSession
         )  # in this thread too
@@ -171,7 +171,7 @@ def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
         **asked,
         "spark.redaction.regex": _redacted(asked),
-        **privacy.settings(asked.get("spark.master", master), asked),
+        **privacy.private_settings(asked.get("spark.master", master), asked),
     }
 
 
@@ -186,7 +186,9 @@ def check_dataframe(df: Any) -> DataFrame:
         msg = "this DataFrame belongs to Spark Connect, which headrace cannot drive; use a classic session: headrace.session(...)"
         raise QueryTypeError(msg)
     if not isinstance(df, DataFrame):
-        raise QueryTypeError(f"headrace.stream takes a Spark DataFrame; found {named(df)}; {instead_of_dataframe(df)}")
+        raise QueryTypeError(
+            f"headrace.stream takes a Spark DataFrame; found {describe_argument(df)}; {instead_of_dataframe(df)}"
+        )
     return df
 
 
@@ -260,7 +262,7 @@ class DataFrameTable:
         return arrow_schema(self._df.schema)
 
     def parts(self) -> list[Part]:
-        return [(self.place, collected(self._df))]
+        return [(self.place, collect_rows(self._df))]
 
 
 class FunctionTable:
@@ -276,7 +278,7 @@ class FunctionTable:
         return arrow_schema(self._asked().schema)
 
     def parts(self) -> list[Part]:
-        return [(self.place, collected(self._asked()))]
+        return [(self.place, collect_rows(self._asked()))]
 
     def _asked(self) -> DataFrame:
         return _static(self._function(), f"{self.place} that hr.table was given must return a static DataFrame")
@@ -284,7 +286,7 @@ class FunctionTable:
 
 def _static(df: Any, what: str) -> DataFrame:
     if not isinstance(df, DataFrame) or type(df).__module__.startswith("pyspark.sql.connect"):
-        raise QueryTypeError(f"{what}; found {named(df)}")
+        raise QueryTypeError(f"{what}; found {describe_argument(df)}")
     if df.isStreaming:
         raise QueryTypeError(
             f"{what}; found a streaming one; rows that come as time goes on are a stream: headrace.stream"
@@ -292,7 +294,7 @@ def _static(df: Any, what: str) -> DataFrame:
     return df
 
 
-def collected(df: DataFrame) -> pa.Table:
+def collect_rows(df: DataFrame) -> pa.Table:
     """All rows of a DataFrame; that it cannot be read is said in one line."""
     try:
         return df.toArrow()
@@ -324,11 +326,11 @@ def _one_spelling(found: re.Match[str]) -> str:
 
 def static_rows(sources: Mapping[str, Source], columns: Columns) -> RDD[Row]:
     """All that static DataFrames hold, as rows of a batch."""
-    parts = [as_rows(packed(name, source.origin.df, columns[name])) for name, source in sources.items()]
+    parts = [to_rows(pack_dataframe(name, source.origin.df, columns[name])) for name, source in sources.items()]
     return parts[0] if len(parts) == 1 else parts[0].context.union(parts)
 
 
-def packed(name: str, df: DataFrame, wanted: Collection[str]) -> DataFrame:
+def pack_dataframe(name: str, df: DataFrame, wanted: Collection[str]) -> DataFrame:
     """A DataFrame as physical windows. Columns travel by place: mapInArrow trips over dots and backticks in names.
 
     Only those that are wanted, unless Spark keeps state of its own for the DataFrame: what it keeps would follow from what
@@ -348,36 +350,38 @@ def _keeps_nothing(node: Any) -> bool:
 
 
 def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    shutdown.leave_quietly()
+    shutdown.quiet_worker_exit()
     for batch in batches:
         if batch.num_rows:
             body = pack(pa.Table.from_batches([batch]).rename_columns(list(columns)))
-            yield pa.RecordBatch.from_pydict({"source": [name], "kind": [ROWS], "body": [body]})
+            yield pa.RecordBatch.from_pydict({"source": [name], "kind": [ROWS_KIND], "body": [body]})
 
 
 def stream_rows(sources: Mapping[str, Source], columns: Columns) -> DataFrame:
     """The streaming DataFrames of a query as one streaming DataFrame of physical windows."""
-    return functools.reduce(DataFrame.union, [packed(name, s.origin.df, columns[name]) for name, s in sources.items()])
+    return functools.reduce(
+        DataFrame.union, [pack_dataframe(name, s.origin.df, columns[name]) for name, s in sources.items()]
+    )
 
 
-def file_rows(sc: SparkContext, taken: Sequence[Cut], splitters: Splitters) -> RDD[Row]:
+def file_rows(sc: SparkContext, taken: Sequence[TakenInput], splitters: Splitters) -> RDD[Row]:
     """Files and messages as physical windows, by where they are: one partition for each splitter."""
-    hands = [[_named(portion) for portion in hand] for hand in dealt(taken, splitters)]
+    hands = [[_named(portion) for portion in hand] for hand in assign_pieces(taken, splitters)]
     return sc.parallelize(hands, max(1, len(hands))).flatMap(list)
 
 
-def _named(portion: Portion) -> Row:
-    return portion.source, PIECE, json.dumps(asdict(portion.piece)).encode()  # type: ignore[call-overload]
+def _named(portion: SourcePiece) -> Row:
+    return portion.source, PIECE_KIND, json.dumps(asdict(portion.piece)).encode()  # type: ignore[call-overload]
 
 
-def as_rows(df: DataFrame) -> RDD[Row]:
+def to_rows(df: DataFrame) -> RDD[Row]:
     return df.rdd.map(tuple)
 
 
 # --- the job -------------------------------------------------------------------------------------------------------
 
 
-def execute(sc: SparkContext, rows: RDD[Row] | None, epoch: Epoch) -> list[Message]:
+def execute_epoch(sc: SparkContext, rows: RDD[Row] | None, epoch: Epoch) -> list[Message]:
     """Run an epoch as one Spark job; the messages that are left are the tasks' reports."""
     reports = _run(sc, rows if rows is not None else _nothing(sc), epoch)
     if not reports:  # a batch without partitions: nobody ran, yet windows may have to close
@@ -427,7 +431,9 @@ _LOST = re.compile(r"Lost task \S+ in stage \S+ \(TID (\d+)\)")
 def _died(epoch: Epoch, text: str) -> EngineError | None:
     """The error of a task whose process died in user code, as the task's note has it; None: there is no such task."""
     attempts = dict.fromkeys(int(found) for found in _LOST.findall(text))
-    calls = dict.fromkeys(filter(None, (user_code_notes.last_call(epoch.folder, epoch.run, each) for each in attempts)))
+    calls = dict.fromkeys(
+        filter(None, (user_code_notes.last_user_call(epoch.folder, epoch.run, each) for each in attempts))
+    )
     if not calls:
         return None
     return EngineError(
@@ -454,27 +460,27 @@ def _named_errors(messages: Iterator[Message]) -> Iterator[Message]:
 
 def _split_task(epoch: Epoch, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
     task = _task(epoch, 0)
-    return _packets(_watched(epoch, task, split(epoch, task, _windows(epoch, rows))), epoch.slots)
+    return _packets(_watched(epoch, task, run_splitter(epoch, task, _windows(epoch, rows))), epoch.slots)
 
 
 def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
     messages = (message for _, body in sent for message in decode(unpack(body).to_batches()))
     task = _task(epoch, stage)
-    return _packets(_watched(epoch, task, process(epoch, stage, task, messages)), epoch.slots)
+    return _packets(_watched(epoch, task, run_stage(epoch, stage, task, messages)), epoch.slots)
 
 
 def _watched(epoch: Epoch, task: Task, messages: Iterator[Message]) -> Iterator[Message]:
-    with user_code_notes.watched(epoch.folder, epoch.run, task.attempt):
+    with user_code_notes.note_user_code(epoch.folder, epoch.run, task.attempt):
         yield from messages
 
 
-def _windows(epoch: Epoch, rows: Iterable[Row]) -> Iterator[Window]:
+def _windows(epoch: Epoch, rows: Iterable[Row]) -> Iterator[PhysicalWindow]:
     for kind, together in itertools.groupby(rows, lambda row: row[1]):
-        if kind == PIECE:
+        if kind == PIECE_KIND:
             pieces = ((source, json.loads(bytes(body))) for source, _, body in together)
-            yield from read_windows(epoch, (Portion(s, reader_of(epoch, s).piece(data)) for s, data in pieces))
+            yield from read_windows(epoch, (SourcePiece(s, reader_of(epoch, s).piece(data)) for s, data in pieces))
         else:
-            yield from (Window(source, unpack(body)) for source, _, body in together)
+            yield from (PhysicalWindow(source, unpack(body)) for source, _, body in together)
 
 
 def _packets(messages: Iterator[Message], slots: int) -> Iterator[tuple[int, bytes]]:
@@ -507,8 +513,8 @@ def _settle() -> None:
     """Spare the collector what modules hold: a worker collects after every task, some 50 ms when it looks at all."""
     global _settled
     privacy.check_worker()
-    shutdown.leave_quietly()
-    worker_memory.keep()
+    shutdown.quiet_worker_exit()
+    worker_memory.keep_freed_memory()
     if len(sys.modules) > _settled:
         gc.freeze()
         _settled = len(sys.modules)
@@ -516,7 +522,7 @@ def _settle() -> None:
 
 def _task(epoch: Epoch, stage: int) -> Task:
     _settle()
-    duck.guard()
+    duck.guard_memory()
     context = TaskContext.get()
     assert context is not None
     storage, reader = _reader(epoch.folder)
@@ -524,7 +530,7 @@ def _task(epoch: Epoch, stage: int) -> Task:
     return Task(stage, context.partitionId(), context.taskAttemptId(), storage, reader)
 
 
-def stopped(sc: SparkContext) -> bool:
+def is_stopped(sc: SparkContext) -> bool:
     """Whether the session of this context is stopped, or the JVM behind it is gone."""
     try:
         return sc._jsc is None or bool(sc._jsc.sc().isStopped())
@@ -555,7 +561,7 @@ def _is_news(record: logging.LogRecord) -> bool:
     return record.exc_info is None or str(record.exc_info[1]) != INTERRUPTED
 
 
-def found_nothing_more(query: StreamingQuery) -> bool:
+def has_drained(query: StreamingQuery) -> bool:
     """Whether a query with the trigger `availableNow` ended because all that was there is done.
 
     One that was stopped from outside looks the same: not active, and no exception. Only what its last look for tuples
@@ -598,7 +604,7 @@ def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> Non
 
 def _loaded(plan: PhysicalPlan, _: int) -> None:
     """Who runs this has loaded the plan, and all that is in it."""
-    shutdown.leave_quietly()
+    shutdown.quiet_worker_exit()
 
 
 _MISSING = re.compile(r"No module named '([^']+)'")
@@ -629,21 +635,21 @@ def _send(module: str) -> str:
 # --- are there executors? ------------------------------------------------------------------------------------------
 
 
-def executors(sc: SparkContext) -> int:
+def executor_count(sc: SparkContext) -> int:
     """Executors that work for us now; none in local mode, where the driver does."""
     return len(sc._jsc.sc().statusTracker().getExecutorInfos()) - 1  # without the driver
 
 
 def await_executors(sc: SparkContext, patience: float) -> None:
     """Wait for executors: without one, Spark would wait forever. Some will do, the others join when they can."""
-    if on_this_machine(sc):
+    if runs_on_this_machine(sc):
         return
     if not _come(sc, 1, patience):
         raise EngineError(_nobody(sc, patience))
-    _come(sc, int(sc.getConf().get("spark.executor.instances") or 1), GRACE)
+    _come(sc, int(sc.getConf().get("spark.executor.instances") or 1), EXECUTOR_GRACE_SECONDS)
 
 
-def on_this_machine(sc: SparkContext) -> bool:
+def runs_on_this_machine(sc: SparkContext) -> bool:
     """Whether tasks run in the driver itself."""
     return sc.master.startswith("local") and not sc.master.startswith("local-cluster")
 
@@ -651,7 +657,7 @@ def on_this_machine(sc: SparkContext) -> bool:
 def _come(sc: SparkContext, count: int, seconds: float) -> bool:
     """Whether so many executors are there within so many seconds."""
     deadline = time.monotonic() + seconds
-    while executors(sc) < count:
+    while executor_count(sc) < count:
         if sc._jsc.sc().isStopped():
             raise EngineError(f"{sc.master} ended the application before it began; the master's web page says why")
         if time.monotonic() > deadline:
@@ -723,7 +729,7 @@ def _reaches(sc: SparkContext, folder: Path) -> bool:
 
 def _another_python(sc: SparkContext, text: str) -> str | None:
     """Whether tasks failed because Spark, here on this machine, starts another Python than the one that we are."""
-    if not on_this_machine(sc):
+    if not runs_on_this_machine(sc):
         return None
     used = str(Path(shutil.which(sc.pythonExec) or sc.pythonExec).absolute())
     if used == str(Path(sys.executable).absolute()):
@@ -755,7 +761,7 @@ def _why(text: str) -> str:
 
 
 def _read_token(path: str, _: int) -> str | None:
-    shutdown.leave_quietly()
+    shutdown.quiet_worker_exit()
     try:
         return Path(path).read_text()
     except OSError:

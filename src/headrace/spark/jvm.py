@@ -24,10 +24,10 @@ from pyspark import SparkConf, SparkContext, java_gateway
 from pyspark.sql import SparkSession
 
 from headrace.spark import privacy
-from headrace.support.shutdown import PATIENCE, uninterrupted
+from headrace.support.shutdown import EXIT_SECONDS, uninterrupted
 
 Done = TypeVar("Done")
-LOOKS = 100  # at a thread that has yet to start its JVM, or to notice that it is gone
+MOST_LOOKS = 100  # at a thread that has yet to start its JVM, or to notice that it is gone
 
 _launching = threading.Lock()
 _process: subprocess.Popen[bytes] | None = None  # the JVM that this process started
@@ -40,7 +40,7 @@ def is_started() -> bool:
 def launch(settings: Mapping[str, str]) -> None:
     """Start the JVM, if there is none."""
     conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-    with _launching, _apart(), privacy.launching():
+    with _launching, _apart(), privacy.private_temporary_folder():
         if not is_started():
             SparkContext._ensure_initialized(gateway=java_gateway.launch_gateway(conf))
 
@@ -68,7 +68,7 @@ def _apart() -> Iterator[None]:
 
 
 @contextmanager
-def needed() -> Iterator[None]:
+def end_jvm_on_interrupt() -> Iterator[None]:
     """The JVM is ended if the block is interrupted."""
     try:
         yield
@@ -78,7 +78,7 @@ def needed() -> Iterator[None]:
         raise
 
 
-def attend(work: Callable[[], Done], grace: float = 0.0) -> Done:
+def run_beside_jvm(work: Callable[[], Done], grace: float = 0.0) -> Done:
     """Do work with the JVM in a thread of its own. If the caller is interrupted meanwhile, the JVM is ended, and so is the work.
 
     grace: seconds in which the work may still be completed, because a JVM that is ended in it would leave files behind.
@@ -99,8 +99,8 @@ def attend(work: Callable[[], Done], grace: float = 0.0) -> Done:
 def _end_with(thread: threading.Thread) -> None:
     """End the JVM, and the thread that works with it or is about to start it."""
     _end_process()
-    for _ in range(LOOKS):
-        thread.join(PATIENCE / LOOKS)
+    for _ in range(MOST_LOOKS):
+        thread.join(EXIT_SECONDS / MOST_LOOKS)
         if not thread.is_alive():
             break
         _end_process()
@@ -118,7 +118,7 @@ def stop(spark: SparkSession) -> None:
     """Stop a session; an interrupt meanwhile ends the JVM."""
     if is_started():
         with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a JVM that does not answer any more
-            attend(spark.stop)
+            run_beside_jvm(spark.stop)
 
 
 def end() -> None:
@@ -137,7 +137,7 @@ def _end_process() -> None:
     _stop_listening()
     _send(process, signal.SIGTERM)
     try:
-        process.wait(PATIENCE)
+        process.wait(EXIT_SECONDS)
     except subprocess.TimeoutExpired:
         _send(process, signal.SIGKILL)
         process.wait()

@@ -22,7 +22,7 @@ from headrace.columnar import scratch
 from headrace.errors import EngineError, HeadraceError
 from headrace.spark import compat
 from headrace.spark.compat import SOCKET_FOLDER, SOCKETS
-from headrace.support.ownership import exposed, is_private
+from headrace.support.ownership import exposed_path, is_private
 
 _log = logging.getLogger(__name__)
 
@@ -32,16 +32,16 @@ ADDRESSES = ("spark.driver.host", "spark.driver.bindAddress")
 ADDRESS_VARIABLES = ("SPARK_LOCAL_IP", "SPARK_LOCAL_HOSTNAME")
 HERE = "127.0.0.1"
 
-SHORT = Path("/tmp")  # noqa: S108  # in it, a folder of our own
-LONGEST = 60  # bytes of its name, as Spark has it: the path of a socket must fit into 108
+SHORT_FOLDER = Path("/tmp")  # noqa: S108  # in it, a folder of our own
+MOST_PATH_BYTES = 60  # bytes of its name, as Spark has it: the path of a socket must fit into 108
 CLOSING = 0o022  # who may not write a socket cannot connect to it
 INSTEAD = (
     f"make the session with headrace.session(), or set {SOCKET_FOLDER} to a folder of mode 0700"
-    f" (on every machine; at most {LONGEST} bytes), or {SOCKETS} to false, which is slower"
+    f" (on every machine; at most {MOST_PATH_BYTES} bytes), or {SOCKETS} to false, which is slower"
 )
 
 
-def settings(master: str, asked: Mapping[str, str]) -> dict[str, str]:
+def private_settings(master: str, asked: Mapping[str, str]) -> dict[str, str]:
     """Beside what was asked for, or instead of it."""
     if not master.startswith("local"):
         return _sockets(asked, None)
@@ -50,7 +50,7 @@ def settings(master: str, asked: Mapping[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def launching() -> Iterator[None]:
+def private_temporary_folder() -> Iterator[None]:
     """While a JVM is started: it puts the libraries that it loads, and all other temporary files, into a folder of ours."""
     before = os.environ.get(JAVA_VARIABLE)
     os.environ[JAVA_VARIABLE] = f'"-Djava.io.tmpdir={_file_folder()}" {before or ""}'.rstrip()
@@ -77,7 +77,7 @@ def check_worker() -> None:
 
 def _check(folder: Path) -> None:
     try:
-        guarded = is_private(folder) or (exposed(folder, shared=True) is None and _umask() & CLOSING == CLOSING)
+        guarded = is_private(folder) or (exposed_path(folder, shared=True) is None and _umask() & CLOSING == CLOSING)
     except OSError as error:
         msg = f"{str(folder)!r} cannot hold Spark's sockets for Python workers: {error.strerror}; {INSTEAD}"
         raise EngineError(msg) from None
@@ -128,10 +128,10 @@ def _sockets(asked: Mapping[str, str], folder: Path | None) -> dict[str, str]:
 
 
 def _socket_folder() -> Path | None:
-    for place in (None, SHORT):
+    for place in (None, SHORT_FOLDER):
         with contextlib.suppress(OSError, HeadraceError):  # a place in which nothing can be made
             folder = scratch.own_folder(place)
-            if len(os.fsencode(folder)) <= LONGEST and is_private(folder):
+            if len(os.fsencode(folder)) <= MOST_PATH_BYTES and is_private(folder):
                 return folder
     _log.warning("Spark speaks to its Python workers over TCP, which is slower: there is no private folder for sockets")
     return None

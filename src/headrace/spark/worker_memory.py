@@ -10,18 +10,18 @@ from __future__ import annotations
 import ctypes
 import functools
 
-KEPT = 1 << 30  # bytes
+KEPT_BYTES = 1 << 30  # bytes
 AHEAD = 64 << 20  # asked for at a time
 
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # numbers of glibc
 
 
 @functools.cache
-def keep() -> bool:
+def keep_freed_memory() -> bool:
     """Once for a process; whether there is a library that can."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
     except (AttributeError, OSError, TypeError):  # not glibc
         return False
-    said = [mallopt(name, value) for name, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, KEPT), (_TOP_PAD, AHEAD))]
+    said = [mallopt(name, value) for name, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, KEPT_BYTES), (_TOP_PAD, AHEAD))]
     return all(said)

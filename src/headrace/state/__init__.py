@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from headrace.state.blocks import Block, BlockReader, OpenBlock, block_name, epoch_of, write_block
 from headrace.state.fsync import SyncFailed
-from headrace.state.manifest import Manifest, OperatorState, Output, SourceState, Totals, digest
+from headrace.state.manifest import Manifest, OperatorState, OutboxEntry, SourceState, Totals, manifest_digest
 from headrace.state.storage import Lease, LocalStorage, Storage, open_storage
 from headrace.state.store import StateStore
 
@@ -22,15 +22,15 @@ __all__ = [
     "Manifest",
     "OpenBlock",
     "OperatorState",
-    "Output",
+    "OutboxEntry",
     "SourceState",
     "StateStore",
     "Storage",
     "SyncFailed",
     "Totals",
     "block_name",
-    "digest",
     "epoch_of",
+    "manifest_digest",
     "open_storage",
     "write_block",
 ]

@@ -28,21 +28,21 @@ from itertools import accumulate
 
 from headrace.errors import StateError
 from headrace.state.blocks import Block
-from headrace.state.manifest import Age, TableState
-from headrace.state.sorted_runs import FAN_IN, MOST_BYTES, MOST_ROWS, by_size
+from headrace.state.manifest import EpochRange, TableState
+from headrace.state.sorted_runs import FAN_IN, MOST_MERGED_BYTES, MOST_MERGED_ROWS, group_by_size
 
 WASTE = 1.5  # stored rows for a live one from which on bases are renewed
 SMALL = 10_000  # rows that may be stored besides: not worth to look at
-LEAST = 1_000  # rows that are renewed in an epoch which changed fewer, so that waste does not stay
-MOST = 3  # rows that are renewed for one that changed
-FEW = 30_000  # rows that a merge may always have
+FEWEST_RENEWED = 1_000  # rows that are renewed in an epoch which changed fewer, so that waste does not stay
+RENEWED_PER_CHANGED = 3  # rows that are renewed for one that changed
+MERGE_ROWS_ALLOWED = 30_000  # rows that a merge may always have
 LITTLE = 4 << 20  # bytes that it may always have
 SHARE = 256  # a merge may have one row, or byte, in so many of those that are stored: what keeps blocks few
 MOST_AGES = 256  # numbers of a table in a manifest that say how many rows of which epochs are live
 
 
 @dataclass(frozen=True)
-class Told:
+class ChangeSummary:
     """What a slot says of the rows that it wrote, and of those that they replace."""
 
     born: int  # live rows
@@ -50,7 +50,7 @@ class Told:
     died: Mapping[int, int]  # rows that were live, by the epoch that wrote them
 
 
-def due(state: TableState, last: int, parts: int) -> tuple[int, ...]:
+def groups_to_renew(state: TableState, last: int, parts: int) -> tuple[int, ...]:
     """The groups whose bases the epoch after `last` renews, ascending: a function of the last manifest alone.
 
     So many neighbours are the parts of what one slot has: of equally old ones each slot gets some.
@@ -58,8 +58,8 @@ def due(state: TableState, last: int, parts: int) -> tuple[int, ...]:
     live, stored = sum(state.rows), sum(block.rows for block in state.blocks)
     if stored <= WASTE * live + SMALL or not live:
         return ()
-    pressure = min(2 * (stored - live) / live, MOST)
-    budget = max(int(changed(state, last) * pressure), LEAST)
+    pressure = min(2 * (stored - live) / live, RENEWED_PER_CHANGED)
+    budget = max(int(changed_row_count(state, last) * pressure), FEWEST_RENEWED)
     oldest_first = sorted((renewed, n % parts, n) for n, renewed in enumerate(state.renewed) if state.rows[n])
     found: list[int] = []
     for _, _, group in oldest_first:
@@ -70,14 +70,14 @@ def due(state: TableState, last: int, parts: int) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
-def changed(state: TableState, last: int) -> int:
+def changed_row_count(state: TableState, last: int) -> int:
     """About how many rows an epoch wrote that are not the base of their group."""
     written = sum(block.rows for block in state.blocks if block.high == last)
     return max(written - sum(n for n, renewed in zip(state.rows, state.renewed, strict=True) if renewed == last), 0)
 
 
-def needed(
-    blocks: Sequence[Block], renewed: Sequence[int], rows: Sequence[int], ages: Sequence[Age]
+def needed_blocks(
+    blocks: Sequence[Block], renewed: Sequence[int], rows: Sequence[int], ages: Sequence[EpochRange]
 ) -> tuple[Block, ...]:
     """Return the blocks that may have a row that counts."""
     oldest = min((epoch for epoch, live in zip(renewed, rows, strict=True) if live), default=None)
@@ -85,7 +85,7 @@ def needed(
     return _hidden_left_out(left, ages)
 
 
-def _hidden_left_out(blocks: Sequence[Block], ages: Sequence[Age]) -> tuple[Block, ...]:
+def _hidden_left_out(blocks: Sequence[Block], ages: Sequence[EpochRange]) -> tuple[Block, ...]:
     """Without those whose rows have all been written again, or are gone."""
     live, gone = [age for age in ages if age.live], [age for age in ages if age.gone]
     dead = [b for b in blocks if not _meets(b, live)]
@@ -101,7 +101,7 @@ def _hidden_left_out(blocks: Sequence[Block], ages: Sequence[Age]) -> tuple[Bloc
     return tuple(left)
 
 
-def _meets(block: Block, ages: Sequence[Age]) -> bool:
+def _meets(block: Block, ages: Sequence[EpochRange]) -> bool:
     """Whether a block may have rows of one of these."""
     place = bisect_left(ages, _low(block), key=lambda age: age.last)
     return place < len(ages) and ages[place].first <= _high(block)
@@ -115,7 +115,7 @@ def _high(block: Block) -> int:
     return block.high or 0
 
 
-def aged(before: Sequence[Age], told: Sequence[Told], epoch: int) -> tuple[Age, ...]:
+def add_epoch(before: Sequence[EpochRange], told: Sequence[ChangeSummary], epoch: int) -> tuple[EpochRange, ...]:
     """Return what is known of the epochs of a table after one more."""
     died = Counter[int]()
     for each in told:
@@ -127,28 +127,28 @@ def aged(before: Sequence[Age], told: Sequence[Told], epoch: int) -> tuple[Age, 
     now = [replace(age, live=age.live - died[place]) for place, age in enumerate(before)]
     if any(age.live < 0 for age in now):
         raise StateError(f"more rows of an epoch are said to be replaced in epoch {epoch} than it had")
-    now.append(Age(epoch, epoch, sum(each.born for each in told), sum(each.gone for each in told)))
+    now.append(EpochRange(epoch, epoch, sum(each.born for each in told), sum(each.gone for each in told)))
     return tuple(age for age in now if age.live or age.gone)
 
 
-def within(ages: Sequence[Age], blocks: Sequence[Block]) -> tuple[Age, ...]:
+def limit_ages(ages: Sequence[EpochRange], blocks: Sequence[Block]) -> tuple[EpochRange, ...]:
     """Return those of which something is stored; old ones some together, if they are many."""
     lows, highs = sorted(map(_low, blocks)), sorted(map(_high, blocks))
     left = [a for a in ages if a.live or bisect_right(lows, a.last) > bisect_left(highs, a.first)]
     half = MOST_AGES // 4 * 2  # the older ones
     while len(left) > MOST_AGES:
         pairs = zip(left[0:half:2], left[1:half:2], strict=True)
-        left[:half] = [Age(a.first, b.last, a.live + b.live, a.gone + b.gone) for a, b in pairs]
+        left[:half] = [EpochRange(a.first, b.last, a.live + b.live, a.gone + b.gone) for a, b in pairs]
     return tuple(left)
 
 
-def runs(state: TableState, last: int) -> list[tuple[Block, ...]]:
+def runs_to_merge(state: TableState, last: int) -> list[tuple[Block, ...]]:
     """Which blocks are merged: of about one size, neighbours in time first, as many as may be in one merge."""
     stored = sum(block.rows for block in state.blocks)
-    most = min(max(FEW, 2 * changed(state, last), stored // SHARE), MOST_ROWS)
-    heaviest = min(max(LITTLE, sum(block.bytes for block in state.blocks) // SHARE), MOST_BYTES)
+    most = min(max(MERGE_ROWS_ALLOWED, 2 * changed_row_count(state, last), stored // SHARE), MOST_MERGED_ROWS)
+    heaviest = min(max(LITTLE, sum(block.bytes for block in state.blocks) // SHARE), MOST_MERGED_BYTES)
     found = []
-    for members in by_size([block for block in state.blocks if 2 * block.bytes <= heaviest]):
+    for members in group_by_size([block for block in state.blocks if 2 * block.bytes <= heaviest]):
         run: list[Block] = []
         for block in members if len(members) >= FAN_IN else ():
             if len(run) == FAN_IN or not _fits([*run, block], most, heaviest):

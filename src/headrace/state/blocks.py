@@ -35,7 +35,7 @@ LARGE = 64 << 10  # bytes that are worth a write of their own
 REPAIR = "Restore the state folder from a backup, or start afresh in a new, empty folder"
 
 _FOLDER, _ENDING = "blocks/", ".arrow"
-_NAME = re.compile(r"blocks/e([0-9]{9,12})-s[0-9]{1,9}-p[0-9]{1,9}-a[0-9]{1,18}-[0-9a-f]{8,32}\.arrow")
+_BLOCK_NAME = re.compile(r"blocks/e([0-9]{9,12})-s[0-9]{1,9}-p[0-9]{1,9}-a[0-9]{1,18}-[0-9a-f]{8,32}\.arrow")
 _CHECKSUM = re.compile(r"[0-9a-f]{32}")
 _LIMIT = 1 << 63
 
@@ -109,17 +109,17 @@ def block_name(epoch: int, stage: int, partition: int, attempt: int) -> str:
 
 
 def is_block(name: str) -> bool:
-    return _NAME.fullmatch(name) is not None
+    return _BLOCK_NAME.fullmatch(name) is not None
 
 
 def epoch_of(name: str) -> int:
-    match = _NAME.fullmatch(name)
+    match = _BLOCK_NAME.fullmatch(name)
     if match is None:
         raise StateError(f"{name!r} is not the name of a block")
     return int(match[1])
 
 
-def checksum(*data: Data) -> str:
+def data_checksum(*data: Data) -> str:
     """Of the bytes of these, one after the other."""
     found = xxhash.xxh3_128()
     for part in data:
@@ -139,7 +139,7 @@ def write_block(
     epoch_of(name)
     data = _serialise(table, offsets, name)
     size = sum(memoryview(part).nbytes for part in data)
-    block = Block(name, size, checksum(*data), table.num_rows, low, high)
+    block = Block(name, size, data_checksum(*data), table.num_rows, low, high)
     Block.from_json(block.to_json())
     try:
         storage.write(name, *data)
@@ -152,7 +152,7 @@ def write_block(
 
 def content_checksum(table: pa.Table) -> str:
     """The checksum that a block of this table would have, without groups."""
-    return checksum(*_serialise(table, None, "of a table"))
+    return data_checksum(*_serialise(table, None, "of a table"))
 
 
 class _Parts(list[Data]):
@@ -317,7 +317,7 @@ class BlockReader:
     def _verify(self, block: Block, data: pa.Buffer) -> None:
         if data.size != block.bytes:
             _mismatch(block, "size", block.bytes, data.size)
-        found = checksum(data)
+        found = data_checksum(data)
         if found != block.checksum:
             _mismatch(block, "checksum", block.checksum, found)
 
@@ -358,7 +358,7 @@ def _stored_offsets(metadata: dict[bytes, bytes]) -> Offsets | None:
     return np.append(0, np.cumsum(found))
 
 
-def by_name(blocks: Sequence[Block]) -> Mapping[str, Block]:
+def blocks_by_name(blocks: Sequence[Block]) -> Mapping[str, Block]:
     """One description per name; two that disagree are refused."""
     found: dict[str, Block] = {}
     for block in blocks:

@@ -64,14 +64,14 @@ from headrace.columnar.buffers import Area
 from headrace.errors import EngineError, QueryError
 from headrace.support.limits import parse_bytes
 
-PLACE, BYTES = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
+CACHE_VARIABLE, CACHE_BYTES_VARIABLE = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
 LIMIT = 4 << 30  # bytes of a run on one machine
-UNUSED = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
+UNUSED_SECONDS = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
 FOREIGN = 86400.0  # the same, if it is of an earlier boot or of another machine, whose locks may not be seen from here
 LATELY = 600.0  # what was used within so many seconds goes for no lack of room
 SWEPT = 3600.0  # seconds after which a process looks again for folders that nobody uses
-MOST_KEPT = 4096  # tables that a process keeps open between tasks
-FORMAT = 2
+MOST_OPEN_CACHES = 4096  # tables that a process keeps open between tasks
+CACHE_FORMAT = 2
 
 # why a table was built from blocks
 OFF = "off"  # nothing stays in place
@@ -80,20 +80,30 @@ STAMP = "stamp"  # of another attempt than the one that counts
 MARKED = "marked"  # somebody began to change it, and died
 DAMAGED = "damaged"  # not as it was written
 LOCKED = "locked"  # another attempt has it
-FULL = "no room"  # on the disk, or within the limit
-REASONS = (OFF, COLD, STAMP, MARKED, DAMAGED, LOCKED, FULL)  # in the order in which they are counted in manifests
+NO_SPACE = "no room"  # on the disk, or within the limit
+NOT_IN_PLACE = (
+    OFF,
+    COLD,
+    STAMP,
+    MARKED,
+    DAMAGED,
+    LOCKED,
+    NO_SPACE,
+)  # in the order in which they are counted in manifests
 
 _HEAD = struct.Struct("<8s16s16sIIQq")  # magic, whose, stamp, being changed, bytes of layout and file, when it was used
 _SUM = struct.Struct("<Q")  # of head and layout; it stands between them
 _MAGIC = b"hr-cache"
 _FRONT = _HEAD.size + _SUM.size
-_NEW = ".new"  # behind the name of a cache, until it has it
+_UNFINISHED = ".new"  # behind the name of a cache, until it has it
 _LOCKS, _HERE = "locks", "here"  # files beside the caches: `here` says that the driver is on this machine
 
 
-def limit(given: int | str | None) -> int:
+def cache_limit(given: int | str | None) -> int:
     """Bytes, as they were given or stand in the environment; 0: nothing stays in place."""
-    what, found = ("cache", given) if given is not None else (BYTES, os.environ.get(BYTES) or LIMIT)
+    what, found = (
+        ("cache", given) if given is not None else (CACHE_BYTES_VARIABLE, os.environ.get(CACHE_BYTES_VARIABLE) or LIMIT)
+    )
     size = parse_bytes(found)
     if size is None:
         msg = f"{what} must be bytes, as a whole number or with a unit, such as '4g'; 0: no tables are kept in place"
@@ -102,7 +112,7 @@ def limit(given: int | str | None) -> int:
 
 
 @dataclass(frozen=True)
-class Trust:
+class CacheStamps:
     """What tasks are told of caches in an epoch."""
 
     limit: int  # bytes of the run on one machine
@@ -114,7 +124,7 @@ class Trust:
 # --- a task --------------------------------------------------------------------------------------------------------
 
 
-class Use:
+class CacheUse:
     """What one task uses of the caches of its run on this machine. Locks last until it is closed."""
 
     def __init__(self, run: str, limit: int, *, held: bool = False) -> None:
@@ -141,25 +151,25 @@ class Use:
             self.words = str(error)
             self.close()
 
-    def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> Cache:
+    def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> TableCache:
         """The cache of a table, locked; `stamp` is the noted one."""
         name = f"{_name(operator, table)}-{substream}"
         who = xxhash.xxh3_128_digest(f"{_whose(self.run, operator, table, shape)}-{substream}".encode())
-        cache = _KEPT.pop((self.path, name)) or Cache(name, who)
+        cache = _KEPT.pop((self.path, name)) or TableCache(name, who)
         cache.begin(self, bytes.fromhex(stamp or ""))
         return cache
 
     def lock(self, name: str) -> str | None:
         """Why it is not ours alone; None: it is."""
         if self._locks is None:
-            return FULL
+            return NO_SPACE
         try:
             self._set(name, fcntl.F_WRLCK)
         except OSError as error:
-            return LOCKED if error.errno in (errno.EACCES, errno.EAGAIN) else FULL
+            return LOCKED if error.errno in (errno.EACCES, errno.EAGAIN) else NO_SPACE
         if not os.fstat(self._locks).st_nlink:
             self.words = "the file of locks was removed"  # others lock another one
-            return FULL
+            return NO_SPACE
         self._names.add(name)
         return None
 
@@ -204,7 +214,7 @@ class Use:
         for used, file, size in found:
             if gone >= excess or used > until:
                 break
-            name = file.removesuffix(_NEW)
+            name = file.removesuffix(_UNFINISHED)
             if name not in self._names and self.lock(name) is None:
                 with contextlib.suppress(OSError):
                     if self._last_use(file) == used:
@@ -234,7 +244,7 @@ class Use:
         self._locks = self._folder = None
 
 
-class Cache:
+class TableCache:
     """The cache of one table in the hands of one task after the other: the room that the table lives in."""
 
     why: str | None  # what is there cannot be used; None: it can
@@ -249,7 +259,7 @@ class Cache:
         self._there = 0  # bytes of what has the name, useful or not
         self._left = b""  # the stamp that this process left
 
-    def begin(self, use: Use, stamp: bytes) -> None:
+    def begin(self, use: CacheUse, stamp: bytes) -> None:
         """Look whether it can be used, and mark it."""
         self._use, self.found = use, None
         self._locked = use.lock(self.name)
@@ -276,7 +286,7 @@ class Cache:
             if error.errno in (errno.EINVAL, errno.ELOOP):  # too short, or a link
                 return DAMAGED
             self.full = error.strerror or str(error)
-            return FULL
+            return NO_SPACE
         return self._read_head(stamp)
 
     def _map_file(self) -> None:
@@ -320,13 +330,13 @@ class Cache:
             except OSError as error:
                 self.full = error.strerror or str(error)
                 self.remove()
-        return buffers.in_memory(sizes)
+        return buffers.zeroed_areas(sizes)
 
     def _new_file(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         layout = json.dumps(dict(sizes)).encode()
-        size = _start(layout) + buffers.span(sizes)
+        size = _start(layout) + buffers.total_bytes(sizes)
         size += -size % mmap.PAGESIZE
-        folder, new = self._use.folder, f"{self.name}{_NEW}"
+        folder, new = self._use.folder, f"{self.name}{_UNFINISHED}"
         with contextlib.suppress(FileNotFoundError):
             os.unlink(new, dir_fd=folder)
         descriptor = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
@@ -348,7 +358,7 @@ class Cache:
 
     def _areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         assert self._buffer is not None
-        return buffers.laid_out(self._buffer[_start(self._layout) :], sizes)
+        return buffers.split_buffer(self._buffer[_start(self._layout) :], sizes)
 
     # --- when the task is done with it -----------------------------------------------------------------------------------
 
@@ -370,7 +380,7 @@ class Cache:
 # --- a process -----------------------------------------------------------------------------------------------------
 
 
-class _Caches:
+class _OpenCaches:
     """Caches that stay open between tasks: a Python worker is used again, though for any substream."""
 
     def __init__(self) -> None:
@@ -378,14 +388,14 @@ class _Caches:
 
     def forget(self) -> None:
         """As a process begins."""
-        self._kept: OrderedDict[tuple[Path, str], Cache] = OrderedDict()
+        self._kept: OrderedDict[tuple[Path, str], TableCache] = OrderedDict()
 
-    def pop(self, key: tuple[Path, str]) -> Cache | None:
+    def pop(self, key: tuple[Path, str]) -> TableCache | None:
         return self._kept.pop(key, None)
 
-    def keep(self, key: tuple[Path, str], kept: Cache) -> None:
+    def keep(self, key: tuple[Path, str], kept: TableCache) -> None:
         self._kept[key] = kept
-        while len(self._kept) > MOST_KEPT:
+        while len(self._kept) > MOST_OPEN_CACHES:
             self._kept.popitem(last=False)
 
     def tidy(self, path: Path, folder: int) -> None:
@@ -403,8 +413,8 @@ class _Caches:
             del self._kept[key]
 
 
-_KEPT = _Caches()
-_OPEN: weakref.WeakSet[Use | Held] = weakref.WeakSet()
+_KEPT = _OpenCaches()
+_OPEN: weakref.WeakSet[CacheUse | CacheFolder] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
@@ -420,7 +430,7 @@ os.register_at_fork(after_in_child=_after_fork)
 # --- folders -------------------------------------------------------------------------------------------------------
 
 
-class Held:
+class CacheFolder:
     """The folder of a run whose driver is on this machine; it lives as long as the driver."""
 
     def __init__(self, run: str, limit: int) -> None:
@@ -448,7 +458,7 @@ class Held:
 
 def _opened(run: str, limit: int, *, make: bool) -> tuple[Path, int]:
     """The folder of a run on this machine; whoever has it open keeps it from being swept."""
-    place = Path(given).absolute() if (given := os.environ.get(PLACE)) else scratch.chosen_place()
+    place = Path(given).absolute() if (given := os.environ.get(CACHE_VARIABLE)) else scratch.scratch_place()
     path, is_new = place / f"{_prefix()}{run}", False
     if make:
         with contextlib.suppress(FileExistsError):
@@ -470,7 +480,7 @@ def _opened(run: str, limit: int, *, make: bool) -> tuple[Path, int]:
 
 
 def _prefix() -> str:
-    return f"headrace-cache-{scratch.machine()}-"
+    return f"headrace-cache-{scratch.machine_id()}-"
 
 
 _swept: dict[Path, float] = {}  # when this process last did, by its clock
@@ -491,7 +501,7 @@ def _sweep(place: Path, most: int) -> None:
             if known is None:
                 continue
             idle, is_local = time.time() - known.st_mtime, path.name.startswith(_prefix())
-            if (is_local and (path / _HERE).exists()) or idle > (UNUSED if is_local else FOREIGN):
+            if (is_local and (path / _HERE).exists()) or idle > (UNUSED_SECONDS if is_local else FOREIGN):
                 shutil.rmtree(path, ignore_errors=True)
             elif is_local:
                 left.append((known.st_mtime, path))
@@ -550,7 +560,7 @@ def _name(operator: str, table: str) -> str:
 
 @lru_cache(maxsize=256)
 def _whose(*parts: str) -> str:
-    return xxhash.xxh3_128_hexdigest(json.dumps([FORMAT, *parts]).encode())
+    return xxhash.xxh3_128_hexdigest(json.dumps([CACHE_FORMAT, *parts]).encode())
 
 
 def _sum(head: bytes, layout: bytes) -> int:
@@ -559,7 +569,7 @@ def _sum(head: bytes, layout: bytes) -> int:
 
 def _start(layout: bytes) -> int:
     """Where the areas begin."""
-    return buffers.rounded(_FRONT + len(layout))
+    return buffers.round_up(_FRONT + len(layout))
 
 
 def _size(entry: os.DirEntry[str]) -> int:

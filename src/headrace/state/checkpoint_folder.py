@@ -25,17 +25,17 @@ ENDED = "ended: "  # how the note of a run begins that ended in order
 _OWN = {*FOLDERS, LOCK}
 
 
-def prepare(folder: Path) -> None:
+def prepare_folder(folder: Path) -> None:
     """Make the folder ours, or refuse it before the first write."""
     _refuse_other_kinds(folder)
     if not folder.exists():
         _make(folder)
     _refuse_foreign(folder)
     for path in (folder, *(folder / name for name in FOLDERS)):
-        keep_to_ourselves(path)
+        close_to_others(path)
 
 
-def require(folder: Path) -> None:
+def require_folder(folder: Path) -> None:
     """A reader needs a folder that is there already."""
     _refuse_other_kinds(folder)
     if not (folder / "manifests").is_dir():
@@ -68,7 +68,7 @@ def _refuse_foreign(folder: Path) -> None:
         raise StateError(f"{folder} holds files that are not state: {foreign[:5]}. Give an empty folder")
 
 
-def keep_to_ourselves(folder: Path) -> None:
+def close_to_others(folder: Path) -> None:
     """A folder that is there is ours, and closed to others from now on; one that they could fill is suspicious."""
     _refuse_other_kinds(folder)
     if not folder.exists():

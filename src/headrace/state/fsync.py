@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SyncFailed(OSError):
@@ -14,7 +14,7 @@ class SyncFailed(OSError):
 
 def sync_path(path: Path) -> None:
     """fsync of a file or a folder by its path."""
-    descriptor = os.open(path, _OLD)
+    descriptor = os.open(path, _OPEN_FLAGS)
     try:
         sync_open(descriptor, path)
     finally:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-_NAME = re.compile(r"blocks/head-([0-9]{9,12})")
+_HEAD_NAME = re.compile(r"blocks/head-([0-9]{9,12})")
 
 
 def head_name(number: int) -> str:
@@ -25,7 +25,7 @@ def head_name(number: int) -> str:
 
 def head_number(name: str) -> int | None:
     """Return the number of the epoch that a file is the head of, None for any other file."""
-    match = _NAME.fullmatch(name)
+    match = _HEAD_NAME.fullmatch(name)
     return int(match[1]) if match else None
 
 

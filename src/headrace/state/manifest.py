@@ -21,15 +21,15 @@ from typing import Any, NamedTuple, NoReturn
 import pyarrow as pa
 
 from headrace.errors import CorruptState, StateError
-from headrace.state.blocks import Block, by_name
+from headrace.state.blocks import Block, blocks_by_name
 from headrace.state.schemas import schema_from_json, schema_to_json
 from headrace.support import validators
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER
 from headrace.support.json_toml import parse_json
 
-FORMAT = 7
+STATE_FORMAT = 7
 
-_NAME = re.compile(r"manifests/([0-9]{9,12})\.json")
+_MANIFEST_NAME = re.compile(r"manifests/([0-9]{9,12})\.json")
 _ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHOICES = (
@@ -39,7 +39,7 @@ _CHOICES = (
 
 
 @dataclass(frozen=True)
-class Age:
+class EpochRange:
     """What is known of the rows of a table that some epochs wrote, from the first to the last of them."""
 
     first: int
@@ -60,7 +60,7 @@ class TableState:
     blocks: tuple[Block, ...]
     renewed: tuple[int, ...]  # per group: the epoch of its last base; -1: none
     rows: tuple[int, ...]  # per group: live ones
-    ages: tuple[Age, ...] = ()  # ascending, of epochs that have a live row or a tombstone
+    ages: tuple[EpochRange, ...] = ()  # ascending, of epochs that have a live row or a tombstone
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -95,7 +95,7 @@ class OperatorState:
         }
 
 
-class PartState(NamedTuple):
+class PartitionState(NamedTuple):
     """Where a partition of a source stands: the latest time accepted of it, and when it last had a tuple."""
 
     largest: int | None = None
@@ -117,7 +117,7 @@ class SourceState:
     rejected: int = 0
     failed: int = 0  # of those accepted, once for every step that a tuple failed in; and messages that were no tuple
     place: str | None = None  # what it reads, or what a static one held, where that can be told
-    partitions: dict[str, PartState] = field(default_factory=dict)  # none: the source is one
+    partitions: dict[str, PartitionState] = field(default_factory=dict)  # none: the source is one
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "partitions": {name: list(part) for name, part in self.partitions.items()}}
@@ -145,7 +145,7 @@ class LedgerState:
         }
 
 
-class Reached(NamedTuple):
+class OffsetReached(NamedTuple):
     """Where a partition of a topic stands."""
 
     next: int  # the first offset that was not taken
@@ -160,7 +160,7 @@ class Offsets:
     topics: dict[str, str] = field(
         default_factory=dict
     )  # by name: the broker's own name of it; another one is another topic
-    partitions: dict[str, Reached] = field(default_factory=dict)  # by "topic/number"
+    partitions: dict[str, OffsetReached] = field(default_factory=dict)  # by "topic/number"
     listed: bool = False  # the run takes what was there when it began, and nothing else
 
     @property
@@ -222,7 +222,7 @@ class Receipt:
 
 
 @dataclass(frozen=True)
-class Output:
+class OutboxEntry:
     """One part of a result of this epoch, waiting in the outbox: a block, or what its sink has of it already."""
 
     result: str
@@ -250,7 +250,7 @@ class Manifest:
     tables: dict[str, TableVersion] = field(default_factory=dict)  # beside streams, by name: what this epoch used
     splits: dict[str, int] = field(default_factory=dict)  # by name: the largest time that was split, in microseconds
     operators: dict[str, OperatorState] = field(default_factory=dict)
-    outbox: tuple[Output, ...] = ()
+    outbox: tuple[OutboxEntry, ...] = ()
     totals: Totals = field(default_factory=Totals)
     work: dict[str, Any] = field(default_factory=dict)  # what tasks did; empty: nothing was counted
     control: dict[str, Any] = field(default_factory=dict)  # what the controller remembers; empty: nothing
@@ -262,12 +262,12 @@ class Manifest:
         state = [block for operator in self.operators.values() for block in operator.blocks]
         tables = [version.block for version in self.tables.values()]
         ledgers = [block for ledger in self.ledgers.values() for block in ledger.blocks]
-        return tuple(by_name([*state, *ledgers, *tables]).values())
+        return tuple(blocks_by_name([*state, *ledgers, *tables]).values())
 
     def live_blocks(self) -> tuple[Block, ...]:
         """Every block this manifest needs, outbox included, each once."""
         waiting = [output.held for output in self.outbox if isinstance(output.held, Block)]
-        return tuple(by_name([*self.state_blocks(), *waiting]).values())
+        return tuple(blocks_by_name([*self.state_blocks(), *waiting]).values())
 
     def to_bytes(self) -> bytes:
         try:
@@ -282,11 +282,11 @@ class Manifest:
         _check_format(parsed, name)
         body = {key: value for key, value in parsed.items() if key != "checksum"}
         if not _is_sealed(body, data):
-            corrupt(name, "its checksum does not match its content")
+            raise_corrupt(name, "its checksum does not match its content")
         try:
             return _from_json(body)
         except CorruptState as error:
-            corrupt(name, str(error))
+            raise_corrupt(name, str(error))
 
 
 def manifest_name(number: int) -> str:
@@ -295,17 +295,17 @@ def manifest_name(number: int) -> str:
 
 def number_of(name: str) -> int | None:
     """The number in a manifest's file name, None for any other file."""
-    match = _NAME.fullmatch(name)
+    match = _MANIFEST_NAME.fullmatch(name)
     if match is None or manifest_name(int(match[1])) != name:
         return None
     return int(match[1])
 
 
-def digest(data: bytes) -> str:
+def manifest_digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def corrupt(name: str, reason: str) -> NoReturn:
+def raise_corrupt(name: str, reason: str) -> NoReturn:
     raise CorruptState(f"manifest {name} cannot be trusted: {reason}. {_CHOICES}") from None
 
 
@@ -314,7 +314,7 @@ def _encode(value: object) -> bytes:
 
 
 def _seal(body: dict[str, Any]) -> bytes:
-    return _encode({**body, "checksum": digest(_encode(body))})
+    return _encode({**body, "checksum": manifest_digest(_encode(body))})
 
 
 def _is_sealed(body: dict[str, Any], data: bytes) -> bool:
@@ -328,21 +328,21 @@ def _parse(data: bytes, name: str) -> dict[str, Any]:
     try:
         parsed = parse_json(data.decode("ascii"))
     except ValueError as error:
-        corrupt(name, f"not readable as JSON ({error})")
+        raise_corrupt(name, f"not readable as JSON ({error})")
     if not isinstance(parsed, dict):
-        corrupt(name, "not a JSON object")
+        raise_corrupt(name, "not a JSON object")
     return parsed
 
 
 def _check_format(parsed: dict[str, Any], name: str) -> None:
     found = parsed.get("format")
     if type(found) is not int or found < 1:
-        corrupt(name, f"its format is {found!r:.50}, expected {FORMAT}")
-    if found != FORMAT:
-        age = "a newer" if found > FORMAT else "an older"
+        raise_corrupt(name, f"its format is {found!r:.50}, expected {STATE_FORMAT}")
+    if found != STATE_FORMAT:
+        age = "a newer" if found > STATE_FORMAT else "an older"
         raise StateError(
             f"manifest {name} was written by {age} version of headrace: it has format {found}, this version reads format "
-            f"{FORMAT}. Nothing was changed: continue with a version that reads format {found}, or start over in a new, "
+            f"{STATE_FORMAT}. Nothing was changed: continue with a version that reads format {found}, or start over in a new, "
             "empty folder"
         )
 
@@ -357,12 +357,12 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
         "operators": {name: state.to_json() for name, state in manifest.operators.items()},
         "outbox": [output.to_json() for output in manifest.outbox],
         "totals": manifest.totals.to_json(),
-        "format": FORMAT,
+        "format": STATE_FORMAT,
     }
 
 
 def _from_json(body: dict[str, Any]) -> Manifest:
-    values = validators.record(**_FIELDS, format=validators.of(int))(body, "manifest")
+    values = validators.record(**_FIELDS, format=validators.of_type(int))(body, "manifest")
     manifest = Manifest(**{key: value for key, value in values.items() if key != "format"})
     if (manifest.number == 0) != (manifest.previous is None):
         raise CorruptState("only manifest 0 has no predecessor")
@@ -371,7 +371,7 @@ def _from_json(body: dict[str, Any]) -> Manifest:
 
 
 def _operators(value: Any, key: str) -> dict[str, OperatorState]:
-    states = validators.each(_OPERATOR)(value, key)
+    states = validators.mapping_of(_OPERATOR)(value, key)
     return {n: OperatorState(tuple(map(tuple, s["inputs"])), s["extra"], s["tables"]) for n, s in states.items()}
 
 
@@ -383,7 +383,7 @@ def _table(value: Any, key: str) -> TableState:
     if len(found["renewed"]) != len(found["rows"]):
         raise validators.refuse(f"{key}.renewed", f"a list of {len(found['rows'])}, as rows is", len(found["renewed"]))
     lists = {name: tuple(found[name]) for name in ("key", "blocks", "renewed", "rows")}
-    return TableState(columns=found["columns"], ages=tuple(Age(*age) for age in found["ages"]), **lists)
+    return TableState(columns=found["columns"], ages=tuple(EpochRange(*age) for age in found["ages"]), **lists)
 
 
 def _ledger(value: Any, key: str) -> TakenState:
@@ -391,38 +391,40 @@ def _ledger(value: Any, key: str) -> TakenState:
         found = _OFFSETS(value, key)
         for name in found["partitions"]:
             _PARTITION(name, f"{key}.partitions")
-        return Offsets(found["topics"], {n: Reached(*each) for n, each in found["partitions"].items()}, found["listed"])
+        return Offsets(
+            found["topics"], {n: OffsetReached(*each) for n, each in found["partitions"].items()}, found["listed"]
+        )
     found = _FILES(value, key)
     return LedgerState(tuple(found["taken"]), found["listed"])
 
 
 def _tables(value: Any, key: str) -> dict[str, TableVersion]:
-    return {name: TableVersion(**version) for name, version in validators.each(_VERSION)(value, key).items()}
+    return {name: TableVersion(**version) for name, version in validators.mapping_of(_VERSION)(value, key).items()}
 
 
 def _sources(value: Any, key: str) -> dict[str, SourceState]:
-    found = validators.each(_SOURCE)(value, key)
+    found = validators.mapping_of(_SOURCE)(value, key)
     return {n: SourceState(**{**s, "partitions": _parts(s["partitions"])}) for n, s in found.items()}
 
 
-def _parts(found: dict[str, Any]) -> dict[str, PartState]:
-    return {name: PartState(*part) for name, part in found.items()}
+def _parts(found: dict[str, Any]) -> dict[str, PartitionState]:
+    return {name: PartitionState(*part) for name, part in found.items()}
 
 
 def _totals(value: Any, key: str) -> Totals:
     return Totals(**_TOTALS(value, key))
 
 
-def _outbox(value: Any, key: str) -> tuple[Output, ...]:
-    return tuple(validators.items(_output)(value, key))
+def _outbox(value: Any, key: str) -> tuple[OutboxEntry, ...]:
+    return tuple(validators.list_of(_output)(value, key))
 
 
-def _output(value: Any, key: str) -> Output:
+def _output(value: Any, key: str) -> OutboxEntry:
     if isinstance(value, dict) and "receipt" in value:
         found = validators.record(result=validators.text, part=validators.count, receipt=_RECEIPT)(value, key)
-        return Output(found["result"], found["part"], Receipt(**found["receipt"]))
+        return OutboxEntry(found["result"], found["part"], Receipt(**found["receipt"]))
     found = validators.record(result=validators.text, part=validators.count, block=_block)(value, key)
-    return Output(found["result"], found["part"], found["block"])
+    return OutboxEntry(found["result"], found["part"], found["block"])
 
 
 def _block(value: Any, key: str) -> Block:
@@ -431,15 +433,15 @@ def _block(value: Any, key: str) -> Block:
 
 _VERSION = validators.record(number=validators.count, block=_block)
 _TABLE = validators.record(
-    key=validators.items(validators.text),
+    key=validators.list_of(validators.text),
     columns=schema_from_json,
-    blocks=validators.items(_block),
-    renewed=validators.items(validators.whole(-1, 1 << 62)),
-    rows=validators.items(validators.count),
-    ages=validators.items(validators.row(*[validators.count] * 4)),
+    blocks=validators.list_of(_block),
+    renewed=validators.list_of(validators.whole(-1, 1 << 62)),
+    rows=validators.list_of(validators.count),
+    ages=validators.list_of(validators.exact_list(*[validators.count] * 4)),
 )
 _OPERATOR = validators.record(
-    inputs=validators.items(validators.items(_block)), extra=validators.table, tables=validators.each(_table)
+    inputs=validators.list_of(validators.list_of(_block)), extra=validators.table, tables=validators.mapping_of(_table)
 )
 _MOMENT = validators.optional(validators.whole(-FURTHEST, FURTHEST))
 _COUNTED = dict.fromkeys(("delivered", "accepted", "late", "rejected"), validators.count)
@@ -450,41 +452,43 @@ _SOURCE = validators.record(
     watermark=validators.whole(NEVER, FOREVER),
     idle=validators.flag,
     place=validators.optional(validators.text),
-    partitions=validators.each(validators.row(_MOMENT, validators.flag, validators.optional(validators.count))),
+    partitions=validators.mapping_of(
+        validators.exact_list(_MOMENT, validators.flag, validators.optional(validators.count))
+    ),
     **_COUNTED,
 )
-_FILES = validators.record(taken=validators.items(_block), listed=validators.optional(_block))
+_FILES = validators.record(taken=validators.list_of(_block), listed=validators.optional(_block))
 _OFFSETS = validators.record(
-    topics=validators.each(validators.text),
-    partitions=validators.each(
-        validators.row(validators.count, validators.optional(validators.count), validators.count)
+    topics=validators.mapping_of(validators.text),
+    partitions=validators.mapping_of(
+        validators.exact_list(validators.count, validators.optional(validators.count), validators.count)
     ),
     listed=validators.flag,
 )
 _PARTITION = validators.matching(re.compile(r".+/[0-9]{1,10}"), "topic/number")
 _RECEIPT = validators.record(rows=validators.count, said=lambda value, key: value)
 _TOTALS = validators.record(
-    **_COUNTED, failed=validators.each(validators.count), results=validators.each(validators.count)
+    **_COUNTED, failed=validators.mapping_of(validators.count), results=validators.mapping_of(validators.count)
 )
 _FIELDS: dict[str, validators.Form] = {
     "state_id": validators.matching(_ID, "32 hexadecimal digits"),
     "number": validators.count,
     "previous": validators.optional(validators.matching(_DIGEST, "a SHA-256 digest")),
     "run": validators.text,
-    "versions": validators.each(validators.text),
+    "versions": validators.mapping_of(validators.text),
     "position": validators.table,
     "query": validators.table,
     "groups": validators.count,
     "layouts": validators.table,
     "sources": _sources,
-    "ledgers": validators.each(_ledger),
+    "ledgers": validators.mapping_of(_ledger),
     "tables": _tables,
-    "splits": validators.each(validators.whole(-FURTHEST, FURTHEST)),
+    "splits": validators.mapping_of(validators.whole(-FURTHEST, FURTHEST)),
     "operators": _operators,
     "outbox": _outbox,
     "totals": _totals,
     "work": validators.table,
     "control": validators.table,
-    "decisions": validators.of(list),
+    "decisions": validators.of_type(list),
     "closed": validators.flag,
 }

@@ -52,7 +52,7 @@ def _type_to_json(kind: pa.DataType) -> Any:
 
 
 def _fields(value: Any, key: str) -> list[pa.Field]:
-    return [pa.field(*pair) for pair in validators.items(validators.row(_name, _type_from_json))(value, key)]
+    return [pa.field(*pair) for pair in validators.list_of(validators.exact_list(_name, _type_from_json))(value, key)]
 
 
 def _name(value: Any, key: str) -> str:
@@ -69,12 +69,12 @@ def _type_from_json(value: Any, key: str) -> pa.DataType:
         raise validators.refuse(key, "a type", value)
     [(name, parts)] = value.items()
     if name in _DECIMALS:
-        precision, scale = validators.row(validators.whole(1, 38), validators.whole(-38, 38))(parts, key)
+        precision, scale = validators.exact_list(validators.whole(1, 38), validators.whole(-38, 38))(parts, key)
         return _decimal(name, precision, scale, key)
     if name == "struct":
         return pa.struct(_fields(parts, key))
     if name == "map":
-        return pa.map_(*validators.row(_type_from_json, _type_from_json)(parts, key))
+        return pa.map_(*validators.exact_list(_type_from_json, _type_from_json)(parts, key))
     if name == "list":
         return pa.list_(_type_from_json(parts, key))
     raise validators.refuse(key, "a type", value)

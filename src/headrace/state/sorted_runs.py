@@ -16,18 +16,22 @@ from headrace.state.blocks import Block, epoch_of
 
 FAN_IN = 8  # this many blocks of one size are merged
 FACTOR = 4  # blocks within this factor have one size
-MOST_ROWS = 4_000_000  # in one merge
-MOST_BYTES = 256 << 20
+MOST_MERGED_ROWS = 4_000_000  # in one merge
+MOST_MERGED_BYTES = 256 << 20
 
 
 def mergeable_runs(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
     """Disjoint runs of FAN_IN blocks of one size each, as many as there are, none of more rows or bytes than one may have."""
     runs = [
         tuple(members[start : start + FAN_IN])
-        for members in by_size(blocks)
+        for members in group_by_size(blocks)
         for start in range(0, len(members) - FAN_IN + 1, FAN_IN)
     ]
-    return [run for run in runs if sum(b.rows for b in run) <= MOST_ROWS and sum(b.bytes for b in run) <= MOST_BYTES]
+    return [
+        run
+        for run in runs
+        if sum(b.rows for b in run) <= MOST_MERGED_ROWS and sum(b.bytes for b in run) <= MOST_MERGED_BYTES
+    ]
 
 
 def large_run(blocks: Sequence[Block]) -> tuple[Block, ...]:
@@ -35,18 +39,18 @@ def large_run(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
     The first are what the last such merge left: so the cost follows the rows that came since.
     """
-    large = [b for b in blocks if FAN_IN * b.rows > MOST_ROWS or FAN_IN * b.bytes > MOST_BYTES]
+    large = [b for b in blocks if FAN_IN * b.rows > MOST_MERGED_ROWS or FAN_IN * b.bytes > MOST_MERGED_BYTES]
     first = min((epoch_of(b.name) for b in large), default=0)
     left = sum(b.rows for b in large if epoch_of(b.name) == first)
     return tuple(large) if sum(b.rows for b in large) >= 2 * left else ()
 
 
-def pieces_of(run: Sequence[Block]) -> int:
+def merge_pieces(run: Sequence[Block]) -> int:
     """In how many pieces a run is merged, so that each is about as large as a merge may be."""
-    return max(-(-sum(b.rows for b in run) // MOST_ROWS), -(-sum(b.bytes for b in run) // MOST_BYTES))
+    return max(-(-sum(b.rows for b in run) // MOST_MERGED_ROWS), -(-sum(b.bytes for b in run) // MOST_MERGED_BYTES))
 
 
-def by_size(blocks: Sequence[Block]) -> list[list[Block]]:
+def group_by_size(blocks: Sequence[Block]) -> list[list[Block]]:
     """Blocks of about one size together, small ones first, each in order of time."""
     sizes: dict[int, list[Block]] = {}
     for block in sorted(blocks, key=lambda b: (b.low if b.low is not None else 0, b.name)):

@@ -46,17 +46,24 @@ from headrace.columnar import arrow
 from headrace.errors import CorruptState, StateError
 from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock
 
-SUBSTREAM, AT, GONE = "__substream", "__at", "__gone"
+SUBSTREAM_COLUMN, EPOCH_COLUMN, DELETED_COLUMN = "__substream", "__at", "__gone"
 GROUP = "__group"  # beside rows that were read: where they lay; never stored
-OWN = (pa.field(SUBSTREAM, pa.int32()), pa.field(AT, pa.int64()), pa.field(GONE, pa.bool_()))
+STORED_COLUMNS = (
+    pa.field(SUBSTREAM_COLUMN, pa.int32()),
+    pa.field(EPOCH_COLUMN, pa.int64()),
+    pa.field(DELETED_COLUMN, pa.bool_()),
+)
 
-NARROW = {SUBSTREAM: (pa.uint8(), pa.uint16()), AT: (pa.uint8(), pa.uint16(), pa.uint32())}  # as they may be stored
+NARROW = {
+    SUBSTREAM_COLUMN: (pa.uint8(), pa.uint16()),
+    EPOCH_COLUMN: (pa.uint8(), pa.uint16(), pa.uint32()),
+}  # as they may be stored
 
 Numbers = npt.NDArray[np.int64]
 _WIDEST = 1 << 62  # of a number that is packed from several
 
 
-class Declared(Protocol):
+class TableColumns(Protocol):
     """A table: its columns, and which of them are the key within a substream."""
 
     @property
@@ -66,35 +73,38 @@ class Declared(Protocol):
     def columns(self) -> pa.Schema: ...
 
 
-def stored_schema(declared: Declared) -> pa.Schema:
-    return pa.schema([*OWN, *declared.columns])
+def stored_schema(declared: TableColumns) -> pa.Schema:
+    return pa.schema([*STORED_COLUMNS, *declared.columns])
 
 
-def handed_schema(declared: Declared) -> pa.Schema:
+def handed_schema(declared: TableColumns) -> pa.Schema:
     """Of rows as an operator has them."""
-    return pa.schema([OWN[0], *declared.columns])
+    return pa.schema([STORED_COLUMNS[0], *declared.columns])
 
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
 
-def delta(declared: Declared, put: pa.Table, gone: pa.Table, epoch: int) -> pa.Table:
+def changed_rows(declared: TableColumns, put: pa.Table, gone: pa.Table, epoch: int) -> pa.Table:
     """What an epoch changed, as rows; a key may be named once, in what was put or in what is gone."""
     whole = handed_schema(declared)
-    keys = pa.schema([whole.field(SUBSTREAM), *(whole.field(name) for name in declared.key)])
-    rows = [stamped(_as(put, whole, "what was put"), epoch), stamped(_as(gone, keys, "what is gone"), epoch, gone=True)]
+    keys = pa.schema([whole.field(SUBSTREAM_COLUMN), *(whole.field(name) for name in declared.key)])
+    rows = [
+        with_stored_columns(_as(put, whole, "what was put"), epoch),
+        with_stored_columns(_as(gone, keys, "what is gone"), epoch, gone=True),
+    ]
     found = pa.concat_tables([_widened(part, stored_schema(declared)) for part in rows])
     try:
-        newest(declared, [found])
+        newest_rows(declared, [found])
     except CorruptState:
         raise StateError("a change names a key twice: each is put once, or is gone") from None
     return found
 
 
-def stamped(rows: pa.Table, epoch: int, *, gone: bool = False) -> pa.Table:
+def with_stored_columns(rows: pa.Table, epoch: int, *, gone: bool = False) -> pa.Table:
     """Rows as an operator has them, as they are stored."""
     marks = (np.full(rows.num_rows, epoch, np.int64), np.full(rows.num_rows, gone, np.bool_))
-    for place, (field, values) in enumerate(zip(OWN[1:], marks, strict=True), start=1):
+    for place, (field, values) in enumerate(zip(STORED_COLUMNS[1:], marks, strict=True), start=1):
         rows = rows.add_column(place, field, pa.array(values))
     return rows
 
@@ -111,14 +121,14 @@ def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table([nothing[name] if name in nothing else rows.column(name) for name in schema.names], schema)
 
 
-def narrowed(rows: pa.Table) -> pa.Table:
+def narrow_columns(rows: pa.Table) -> pa.Table:
     """Rows as they lie in a block; `widened` is what undoes it."""
     if not rows.num_rows:
         return rows
-    at = np.asarray(rows.column(AT))
+    at = np.asarray(rows.column(EPOCH_COLUMN))
     more = at - at.min()
-    rows = _narrow(rows, SUBSTREAM, np.asarray(rows.column(SUBSTREAM)))
-    return _narrow(rows, AT, more) if more.any() else rows.drop_columns([AT])
+    rows = _narrow(rows, SUBSTREAM_COLUMN, np.asarray(rows.column(SUBSTREAM_COLUMN)))
+    return _narrow(rows, EPOCH_COLUMN, more) if more.any() else rows.drop_columns([EPOCH_COLUMN])
 
 
 def _narrow(rows: pa.Table, name: str, values: npt.NDArray[Any]) -> pa.Table:
@@ -128,16 +138,16 @@ def _narrow(rows: pa.Table, name: str, values: npt.NDArray[Any]) -> pa.Table:
     return rows.set_column(rows.column_names.index(name), name, pa.array(values, kind))
 
 
-def widened(rows: pa.Table, low: int) -> pa.Table:
+def widen_columns(rows: pa.Table, low: int) -> pa.Table:
     """Rows of a block whose smallest `__at` this is, as they are worked with."""
-    place, field = 1, OWN[1]
-    if AT not in rows.column_names:
+    place, field = 1, STORED_COLUMNS[1]
+    if EPOCH_COLUMN not in rows.column_names:
         rows = rows.add_column(place, field, pa.array(np.full(rows.num_rows, low, np.int64)))
-    elif rows.schema.field(AT).type != field.type:
-        at = np.asarray(rows.column(AT)).astype(np.int64) + low
+    elif rows.schema.field(EPOCH_COLUMN).type != field.type:
+        at = np.asarray(rows.column(EPOCH_COLUMN)).astype(np.int64) + low
         rows = rows.set_column(place, field, pa.array(at))
-    if rows.schema.field(SUBSTREAM).type != OWN[0].type:
-        rows = rows.set_column(0, OWN[0], rows.column(SUBSTREAM).cast(OWN[0].type))
+    if rows.schema.field(SUBSTREAM_COLUMN).type != STORED_COLUMNS[0].type:
+        rows = rows.set_column(0, STORED_COLUMNS[0], rows.column(SUBSTREAM_COLUMN).cast(STORED_COLUMNS[0].type))
     return rows
 
 
@@ -145,24 +155,24 @@ def widened(rows: pa.Table, low: int) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Part:
+class TableBlock:
     """A block of a table."""
 
     block: OpenBlock
     low: int
 
 
-def opened(reader: BlockReader, declared: Declared, block: Block, groups: int, what: str) -> Part:
+def open_table_block(reader: BlockReader, declared: TableColumns, block: Block, groups: int, what: str) -> TableBlock:
     """A block of a table; refuses one that is whole, but holds something else."""
     found, low = reader.open(block), block.low or 0
     wanted = (what, stored_schema(declared).to_string(), groups, block.low, block.high)
     if wanted in found.known:
-        return Part(found, low)
+        return TableBlock(found, low)
     if not _is_of(found.table.schema.remove_metadata(), stored_schema(declared)):
         raise CorruptState(f"block {block.name} is no part of {what}: it has {found.table.column_names}. {REPAIR}")
     if found.offsets is None or len(found.offsets) != groups + 1:
         raise CorruptState(f"block {block.name} is no part of {what}: it does not lie in {groups} groups. {REPAIR}")
-    if any(found.table.column(f.name).null_count for f in OWN if f.name in found.table.column_names):
+    if any(found.table.column(f.name).null_count for f in STORED_COLUMNS if f.name in found.table.column_names):
         raise CorruptState(f"block {block.name} is no part of {what}: it has rows of no epoch or substream. {REPAIR}")
     extremes = _epochs(found.table, low)
     if extremes != (block.low, block.high):
@@ -171,12 +181,12 @@ def opened(reader: BlockReader, declared: Declared, block: Block, groups: int, w
         )
         raise CorruptState(msg)
     found.known.add(wanted)
-    return Part(found, low)
+    return TableBlock(found, low)
 
 
 def _is_of(found: pa.Schema, stored: pa.Schema) -> bool:
     """Whether these are the columns of a table, narrowed or not."""
-    there = [f for f in stored if f.name != AT or AT in found.names]
+    there = [f for f in stored if f.name != EPOCH_COLUMN or EPOCH_COLUMN in found.names]
     return found.names == [f.name for f in there] and all(
         found.field(f.name) == f or found.field(f.name).type in NARROW.get(f.name, ()) for f in there
     )
@@ -184,26 +194,26 @@ def _is_of(found: pa.Schema, stored: pa.Schema) -> bool:
 
 def _epochs(rows: pa.Table, low: int) -> tuple[int | None, int | None]:
     """The first and the last of all rows."""
-    if AT not in rows.column_names:
+    if EPOCH_COLUMN not in rows.column_names:
         return (low, low) if rows.num_rows else (None, None)
-    found = pc.min_max(rows.column(AT))
+    found = pc.min_max(rows.column(EPOCH_COLUMN))
     first, last = found["min"].as_py(), found["max"].as_py()
-    begin = low if rows.schema.field(AT).type != OWN[1].type else 0
+    begin = low if rows.schema.field(EPOCH_COLUMN).type != STORED_COLUMNS[1].type else 0
     return (None, None) if first is None else (begin + first, begin + last)
 
 
-def counting(part: Part, groups: Numbers, renewed: Sequence[int]) -> pa.Table:
+def live_candidates(part: TableBlock, groups: Numbers, renewed: Sequence[int]) -> pa.Table:
     """The rows of some groups (ascending) that did not die with an earlier base, and which group each is of."""
     assert part.block.offsets is not None
-    rows = widened(part.block.slice(groups).replace_schema_metadata(None), part.low)
+    rows = widen_columns(part.block.slice(groups).replace_schema_metadata(None), part.low)
     of = np.repeat(groups, np.diff(part.block.offsets)[groups])
-    alive = np.asarray(rows.column(AT)) >= np.asarray(renewed, np.int64)[of]
+    alive = np.asarray(rows.column(EPOCH_COLUMN)) >= np.asarray(renewed, np.int64)[of]
     if not alive.all():
         rows, of = rows.filter(pa.array(alive)), of[alive]
     return rows.append_column(pa.field(GROUP, pa.int64()), pa.array(of, pa.int64()))
 
 
-def newest(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
+def newest_rows(declared: TableColumns, parts: Sequence[pa.Table]) -> pa.Table:
     """Of every (substream, key) the newest row, tombstones too, in the order of the parts (at least one).
 
     Null is a value of a key like any other, NaN equals NaN and -0.0 equals 0.0.
@@ -211,8 +221,8 @@ def newest(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
     rows = pa.concat_tables(parts)
     if rows.num_rows < 2:
         return rows
-    words, width = _words([rows.column(name) for name in (SUBSTREAM, *declared.key)])
-    times, span = _from_zero(np.asarray(rows.column(AT)))
+    words, width = _words([rows.column(name) for name in (SUBSTREAM_COLUMN, *declared.key)])
+    times, span = _from_zero(np.asarray(rows.column(EPOCH_COLUMN)))
     if width > _WIDEST // span:
         words, width = _dense(pa.chunked_array([words]))
     packed = words * span + times
@@ -222,23 +232,23 @@ def newest(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
         raise CorruptState(f"a key of {', '.join(declared.key)} stands twice in the rows of one epoch. {REPAIR}")
     of = packed // span
     last = np.append(of[1:] != of[:-1], True)
-    return rows if last.all() else arrow.take(rows, np.sort(order[last]))
+    return rows if last.all() else arrow.take_rows(rows, np.sort(order[last]))
 
 
-def live(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
+def live_rows(declared: TableColumns, parts: Sequence[pa.Table]) -> pa.Table:
     """The rows of a table as an operator has them, and `__group` where the parts have it."""
-    return _live_dated(declared, parts).drop_columns([AT])
+    return _live_dated(declared, parts).drop_columns([EPOCH_COLUMN])
 
 
-def _live_dated(declared: Declared, parts: Sequence[pa.Table]) -> pa.Table:
+def _live_dated(declared: TableColumns, parts: Sequence[pa.Table]) -> pa.Table:
     """The same with `__at`."""
     if not parts:
-        return pa.schema([*OWN[:2], *declared.columns]).empty_table()
-    found = newest(declared, parts)
-    return found.filter(pc.invert(found.column(GONE))).drop_columns([GONE])
+        return pa.schema([*STORED_COLUMNS[:2], *declared.columns]).empty_table()
+    found = newest_rows(declared, parts)
+    return found.filter(pc.invert(found.column(DELETED_COLUMN))).drop_columns([DELETED_COLUMN])
 
 
-class Stored(Declared, Protocol):
+class StoredTable(TableColumns, Protocol):
     """A table as a manifest has it."""
 
     @property
@@ -251,25 +261,29 @@ class Stored(Declared, Protocol):
     def rows(self) -> tuple[int, ...]: ...
 
 
-def read(reader: BlockReader, stored: Stored, groups: Sequence[int] | Numbers | None, what: str) -> pa.Table:
+def read_rows(reader: BlockReader, stored: StoredTable, groups: Sequence[int] | Numbers | None, what: str) -> pa.Table:
     """The live rows of some groups (ascending; None: of all) as an operator has them: as many as the manifest says."""
-    return read_dated(reader, stored, groups, what).drop_columns([AT])
+    return read_rows_with_epochs(reader, stored, groups, what).drop_columns([EPOCH_COLUMN])
 
 
-def read_dated(reader: BlockReader, stored: Stored, groups: Sequence[int] | Numbers | None, what: str) -> pa.Table:
+def read_rows_with_epochs(
+    reader: BlockReader, stored: StoredTable, groups: Sequence[int] | Numbers | None, what: str
+) -> pa.Table:
     """The same with `__at` beside the substream."""
     total = len(stored.rows)
     chosen = np.arange(total) if groups is None else np.asarray(groups, np.int64)
     wanted = np.asarray(stored.rows, np.int64)[chosen]
     oldest = min((stored.renewed[group] for group in chosen[wanted > 0]), default=None)
     blocks = [b for b in stored.blocks if oldest is not None and b.high is not None and b.high >= oldest]
-    found = [opened(reader, stored, block, total, what) for block in blocks]  # all of them, before one can be deleted
-    rows = _live_dated(stored, [counting(block, chosen, stored.renewed) for block in found])
+    found = [
+        open_table_block(reader, stored, block, total, what) for block in blocks
+    ]  # all of them, before one can be deleted
+    rows = _live_dated(stored, [live_candidates(block, chosen, stored.renewed) for block in found])
     of = np.asarray(rows.column(GROUP)) if found else np.zeros(0, np.int64)
     have = np.bincount(of, minlength=total)[chosen]
     for group, many, should in zip(chosen[have != wanted], have[have != wanted], wanted[have != wanted], strict=True):
         raise CorruptState(f"{what} should have {should} rows in group {group}, found {many}. {REPAIR}")
-    return rows.select([SUBSTREAM, AT, *stored.columns.names])
+    return rows.select([SUBSTREAM_COLUMN, EPOCH_COLUMN, *stored.columns.names])
 
 
 # --- keys as numbers -------------------------------------------------------------------------------------------------

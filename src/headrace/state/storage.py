@@ -24,7 +24,7 @@ from typing import Protocol, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import StateError
-from headrace.state.checkpoint_folder import FOLDERS, WriterLock, prepare, require
+from headrace.state.checkpoint_folder import FOLDERS, WriterLock, prepare_folder, require_folder
 from headrace.state.fsync import sync_open, sync_path
 from headrace.support.paths import filesystem_of, given_path
 
@@ -33,11 +33,11 @@ UNSUPPORTED = frozenset(
     + [f"fuse.{kind}" for kind in ("s3fs", "gcsfuse", "goofys", "mount-s3", "rclone", "blobfuse2", "sshfs")]
 )
 
-MOST_BYTES = 256 << 20  # that are read at once: a manifest has some 250 for each block
+MOST_READ_BYTES = 256 << 20  # that are read at once: a manifest has some 250 for each block
 
-_NAME = re.compile(r"(?:blocks|manifests)/[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_FILE_NAME = re.compile(r"(?:blocks|manifests)/[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
@@ -97,7 +97,7 @@ def open_storage(place: str | os.PathLike[str], *, fsync: bool = True) -> Storag
 
 
 def check_name(name: str) -> str:
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _FILE_NAME.fullmatch(name):
         raise StateError(f"refused file name {name!r}: state files are 'blocks/…' or 'manifests/…'")
     return name
 
@@ -124,7 +124,7 @@ class LocalStorage:
         return str(self.root)
 
     def lease(self) -> Lease:
-        prepare(self.root)
+        prepare_folder(self.root)
         lock = WriterLock(self.root)
         try:
             self._make_ready()
@@ -134,7 +134,7 @@ class LocalStorage:
         return lock
 
     def require(self) -> None:
-        require(self.root)
+        require_folder(self.root)
 
     def _make_ready(self) -> None:
         try:
@@ -174,9 +174,11 @@ class LocalStorage:
 
     def read(self, name: str) -> bytes:
         path = self._path(name)
-        with open(os.open(path, _OLD), "rb") as file:
-            if os.fstat(file.fileno()).st_size > MOST_BYTES:
-                raise StateError(f"{path} has more than {MOST_BYTES >> 20} MB; no file that is read whole does. {_WHO}")
+        with open(os.open(path, _OPEN_FLAGS), "rb") as file:
+            if os.fstat(file.fileno()).st_size > MOST_READ_BYTES:
+                raise StateError(
+                    f"{path} has more than {MOST_READ_BYTES >> 20} MB; no file that is read whole does. {_WHO}"
+                )
             return file.read()
 
     def map(self, name: str) -> pa.Buffer:
@@ -262,7 +264,7 @@ def _refuse_other_kinds(path: Path) -> None:
 
 def _create(path: Path, *data: Data, sync: bool) -> None:
     """A new file, or none: a torn one is removed, since the disk may be full."""
-    descriptor = os.open(path, _NEW, 0o600)
+    descriptor = os.open(path, _CREATE_FLAGS, 0o600)
     try:
         for part in data:
             _write_all(descriptor, part)

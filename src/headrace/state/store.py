@@ -22,7 +22,7 @@ from headrace.state.blocks import REPAIR, Block, epoch_of, is_block
 from headrace.state.checkpoint_folder import ENDED, FOLDERS
 from headrace.state.fsync import SyncFailed
 from headrace.state.head import head_name, head_number, newest_head
-from headrace.state.manifest import Manifest, digest, manifest_name, number_of
+from headrace.state.manifest import Manifest, manifest_digest, manifest_name, number_of
 from headrace.state.storage import Lease, Storage, is_temporary, open_storage
 
 _READ_ATTEMPTS = 5
@@ -221,7 +221,7 @@ class StateStore:
 
     def _remember(self, manifest: Manifest, data: bytes) -> None:
         self._named[manifest.number] = frozenset(block.name for block in manifest.live_blocks())
-        self.previous, self.last, self._digest = self.last, manifest, digest(data)
+        self.previous, self.last, self._digest = self.last, manifest, manifest_digest(data)
 
     def _refuse_lost_manifests(self) -> None:
         """Blocks alone are what a kill before the first commit leaves; results are delivered only after the head exists."""

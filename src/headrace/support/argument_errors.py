@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 
-def kind_of(value: Any) -> str:
+def argument_kind(value: Any) -> str:
     """One of a few kinds that are easily taken for another, or "".
 
     >>> kind_of(lambda t: t), kind_of(3)
@@ -22,13 +22,13 @@ def kind_of(value: Any) -> str:
     return "path" if isinstance(value, os.PathLike) else ""
 
 
-def named(value: Any) -> str:
+def describe_argument(value: Any) -> str:
     """A value in an error: by its kind where its own text would say less or go on for pages.
 
     >>> named(3), named(lambda t: t), named({"b": "a + 1"})
     ('3', 'a lambda', "a dict {'b': 'a + 1'}")
     """
-    kind = kind_of(value)
+    kind = argument_kind(value)
     match kind.split(" "):
         case ["pyspark", "Column"]:
             return f"a Spark column, {value!r:.100}"
@@ -48,13 +48,13 @@ def named(value: Any) -> str:
 def _content(value: Any) -> str:
     """Of a container: its text, unless it holds what takes pages to write."""
     held = list(value.values() if isinstance(value, dict) else value)
-    large = next((each for each in held if " " in kind_of(each)), None)
-    return f"{value!r:.100}" if large is None else f"of {len(held)}, such as {named(large)}"
+    large = next((each for each in held if " " in argument_kind(each)), None)
+    return f"{value!r:.100}" if large is None else f"of {len(held)}, such as {describe_argument(large)}"
 
 
 def instead_of_text(value: Any, example: str) -> str:
     """What to write where SQL text is expected."""
-    kind = kind_of(value)
+    kind = argument_kind(value)
     if kind == "pyspark Column":
         return f"write it as SQL text, such as {example!r}, or use the column on the DataFrame before headrace.stream(df, ...)"
     if kind == "function":
@@ -64,7 +64,7 @@ def instead_of_text(value: Any, example: str) -> str:
 
 def instead_of_dataframe(value: Any) -> str:
     """How to get a Spark DataFrame from what was given."""
-    kind = kind_of(value)
+    kind = argument_kind(value)
     match kind.split(" "):
         case ["pandas", "DataFrame"] | ["pyarrow", "Table"]:
             return "make one of it: headrace.stream(spark.createDataFrame(it), time=...)"
@@ -76,7 +76,7 @@ def instead_of_dataframe(value: Any) -> str:
             return "it is a stream already"
         case ["headrace", "Substreams"]:
             return "say what runs on every substream: .each(lambda t: ...) or .apply(processor) gives a stream"
-        case ["dict"] if any(kind_of(each) == "headrace Stream" for each in value.values()):
+        case ["dict"] if any(argument_kind(each) == "headrace Stream" for each in value.values()):
             return f"choose one of its streams, such as [{next(iter(value))!r}]"
         case ["dict" | "list" | "tuple"]:
             return "make one of its rows: spark.createDataFrame(rows, 'a long, ...')"

@@ -30,7 +30,7 @@ SHORT = {
 }
 _UNITS = {word: unit for unit, words in SHORT.items() for word in (unit, *words)}
 _NO_FIXED_LENGTH = ("month", "mon", "mo", "quarter", "q", "year", "yr", "y")
-LONGEST = 100_000 * MICROSECONDS["day"]
+LONGEST_DURATION = 100_000 * MICROSECONDS["day"]
 _TEXT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d_]+)\s*")
 
 
@@ -84,7 +84,7 @@ def _checked(length: Decimal, what: str, text: Duration, *, zero: bool) -> int:
     if length < 0 or (length == 0 and not zero):
         msg = f"{what} must be {'zero or more' if zero else 'more than zero'}; found {text!r}"
         raise QueryError(msg)
-    if length > LONGEST:
+    if length > LONGEST_DURATION:
         msg = f"{what} is longer than 100,000 days; found {text!r}"
         raise QueryError(msg)
     return int(length)

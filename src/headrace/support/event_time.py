@@ -9,7 +9,7 @@ FURTHEST = 2**61  # event times beyond this (some 73,000 years) are rejected
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
-def micros(time: dt.datetime) -> int:
+def to_micros(time: dt.datetime) -> int:
     """A time with a zone in microseconds since 1970.
 
     >>> micros(dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC))
@@ -18,7 +18,7 @@ def micros(time: dt.datetime) -> int:
     return (time - EPOCH) // dt.timedelta(microseconds=1)
 
 
-def as_datetime(time: int) -> dt.datetime:
+def to_datetime(time: int) -> dt.datetime:
     """With the zone UTC; Python has no years before 1 and after 9999: OverflowError.
 
     >>> as_datetime(-1)
@@ -27,6 +27,6 @@ def as_datetime(time: int) -> dt.datetime:
     return EPOCH + dt.timedelta(microseconds=time)
 
 
-def minus(watermark: int, length: int) -> int:
+def move_back(watermark: int, length: int) -> int:
     """A watermark moved back; the two ends of time stay where they are."""
     return watermark if watermark in (NEVER, FOREVER) else watermark - length

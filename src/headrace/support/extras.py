@@ -8,7 +8,7 @@ from typing import Any
 from headrace.errors import MissingLibrary
 
 
-def library(module: str, extra: str, what: str) -> Any:
+def import_extra(module: str, extra: str, what: str) -> Any:
     """A module of an optional library; `what` needs it, and `pip install headrace[extra]` brings it."""
     try:
         return import_module(module)

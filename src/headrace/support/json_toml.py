@@ -20,10 +20,10 @@ from typing import Any
 
 from headrace.errors import HeadraceError, QueryError
 
-DEEPEST = 50  # lists and objects in each other
-DIGITS = 40
-BITS = (10**DIGITS).bit_length()
-_TOO_DEEP = f"it is nested more than {DEEPEST} deep"
+DEEPEST_NESTING = 50  # lists and objects in each other
+MOST_DIGITS = 40
+BITS = (10**MOST_DIGITS).bit_length()
+_TOO_DEEP = f"it is nested more than {DEEPEST_NESTING} deep"
 
 
 def read_json(
@@ -93,10 +93,10 @@ def _check(found: Any) -> None:
             if kind is float and not math.isfinite(value):
                 raise ValueError(f"{value} is not a number that can be used")
             if kind is int and value.bit_length() > BITS:
-                raise ValueError(f"a number has more than {DIGITS} digits")
+                raise ValueError(f"a number has more than {MOST_DIGITS} digits")
         holders = [value for value in level if isinstance(value, dict | list)]
         depth += bool(holders)
-        if depth > DEEPEST:
+        if depth > DEEPEST_NESTING:
             raise ValueError(_TOO_DEEP)
         level = [inner for each in holders for inner in (each.values() if isinstance(each, dict) else each)]
 

@@ -15,7 +15,7 @@ STEPS = 1000  # of a path with its links: links can lead back to themselves
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
-def exposed(folder: Path, *, shared: bool = False) -> Path | None:
+def exposed_path(folder: Path, *, shared: bool = False) -> Path | None:
     """The folder or link on the way to this folder, itself included, that lets others in; None: the folder is guarded.
 
     shared: others may put files of their own into it, beside ours.
@@ -38,7 +38,7 @@ def exposed(folder: Path, *, shared: bool = False) -> Path | None:
     return folder
 
 
-def make(folder: Path) -> None:
+def make_private_folder(folder: Path) -> None:
     """A folder that is closed to others, and those above it that they may read: whatever the umask, not for them to write."""
     for parent in reversed([p for p in folder.parents if not p.exists()]):
         parent.mkdir(mode=0o755, exist_ok=True)
@@ -52,7 +52,7 @@ def is_ours(found: os.stat_result) -> bool:
 
 def is_private(folder: Path) -> bool:
     """Whether others cannot even look into a folder: what is in it is closed to them, whatever its own mode."""
-    return not folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO) and exposed(folder) is None
+    return not folder.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO) and exposed_path(folder) is None
 
 
 def _keeps_its_entries(found: os.stat_result) -> bool:

@@ -14,19 +14,19 @@ from urllib.parse import unquote
 
 from headrace.errors import QueryError, QueryTypeError
 
-SCHEMES = ("file",)  # a mounted file system; beside it, paths as they are
+MOUNTED_SCHEMES = ("file",)  # a mounted file system; beside it, paths as they are
 LOCAL = frozenset(["ext2", "ext3", "ext4", "xfs", "btrfs", "bcachefs", "f2fs", "zfs", "tmpfs", "overlay"])
 _URI = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(//?)(.*)", re.DOTALL)
 
 
-def mounted(path: str | os.PathLike[str], what: str) -> Path:
+def mounted_path(path: str | os.PathLike[str], what: str) -> Path:
     """The path in the mounted file systems that was given for `what`; refuses places of any other scheme."""
     text = os.fspath(path)
     found = _URI.match(text) if isinstance(text, str) else None
     if found is None or (found[2] == "/" and Path(f"{found[1]}:").is_dir()):  # a folder may really be called "a:"
         return Path(path)
     scheme, slashes, rest = found.groups()
-    if scheme.lower() not in SCHEMES:
+    if scheme.lower() not in MOUNTED_SCHEMES:
         msg = (
             f"{what} cannot be at {text!r:.200}: headrace does not use places of the scheme {scheme!r}, but paths of mounted"
             " file systems, plain or as file:///folder; mount it and give the path that it has then; to read from"
@@ -42,7 +42,7 @@ def mounted(path: str | os.PathLike[str], what: str) -> Path:
 def given_path(path: str | os.PathLike[str], what: str) -> Path:
     """A path as it was given for `what`, or an error that no system call could say as well."""
     try:
-        found = mounted(path, what)
+        found = mounted_path(path, what)
     except TypeError:
         raise QueryTypeError(f"{what} takes a path, as text or as a Path; found {path!r}") from None
     try:

@@ -33,7 +33,7 @@ HIDDEN = "***"
 SERVERS_ARE_SHOWN = (
     "servers takes addresses of brokers as text, host:port; give logins as settings={name: hr.secret(...)}"
 )
-LONG = 9  # characters: a shorter secret is removed from a text only where it is a whole word
+LONG_SECRET = 9  # characters: a shorter secret is removed from a text only where it is a whole word
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REPR = re.compile(r"secret\('[A-Za-z_][A-Za-z0-9_]*'\)")
@@ -125,15 +125,15 @@ def _is_worker() -> bool:
     return main is not None and main.name.startswith("pyspark.")
 
 
-def resolved(value: Any) -> Any:
+def resolve_secrets(value: Any) -> Any:
     """Return a value with what its secrets stand for; the value itself if it holds none."""
     if isinstance(value, Secret):
         return value.value
     if isinstance(value, dict):
-        found: Any = {key: resolved(each) for key, each in value.items()}
+        found: Any = {key: resolve_secrets(each) for key, each in value.items()}
         return found if any(found[key] is not each for key, each in value.items()) else value
     if isinstance(value, list | tuple | set | frozenset):
-        each = [resolved(item) for item in value]
+        each = [resolve_secrets(item) for item in value]
         if all(new is old for new, old in zip(each, value, strict=True)):
             return value
         return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
@@ -153,7 +153,7 @@ def refuse_secret(value: Any, instead: str) -> None:
     """Refuse a secret where a value is shown; instead: what is accepted."""
     if holds_secret(value):
         raise QueryTypeError(
-            f"{instead}; found {masked(value)!r}, which no text may show. An address that is not secret can be read from a variable by"
+            f"{instead}; found {mask_secrets(value)!r}, which no text may show. An address that is not secret can be read from a variable by"
             " os.environ[...]"
         )
 
@@ -187,22 +187,23 @@ def _is_secret(name: str, value: Any) -> bool:
     return is_secret_name(name, of_number=isinstance(value, int | float))
 
 
-def masked(value: Any, name: str = "") -> Any:
+def mask_secrets(value: Any, name: str = "") -> Any:
     """Return a value, of settings by name as well, without what is secret in it.
 
     >>> masked({"user": "ann", "kafka": {"sasl.password": "x"}, "url": "https://ann:x@host/?token=y", "key": Secret("KEY")})
     {'user': 'ann', 'kafka': {'sasl.password': '***'}, 'url': 'https://***@host/?token=***', 'key': secret('KEY')}
     """
     if isinstance(value, Mapping):
-        return {_masked_key(key): masked(each, _nearer(name, key)) for key, each in value.items()}
+        return {_masked_key(key): mask_secrets(each, _nearer(name, key)) for key, each in value.items()}
     if isinstance(value, list | tuple) and _are_pairs(value):
         return _alike(
-            value, [_alike(pair, [_masked_key(pair[0]), masked(pair[1], _nearer(name, pair[0]))]) for pair in value]
+            value,
+            [_alike(pair, [_masked_key(pair[0]), mask_secrets(pair[1], _nearer(name, pair[0]))]) for pair in value],
         )
     if isinstance(value, list | tuple):
-        return _alike(value, [masked(each, name) for each in value])
+        return _alike(value, [mask_secrets(each, name) for each in value])
     if isinstance(value, set | frozenset):
-        return frozenset(masked(each, name) for each in value)
+        return frozenset(mask_secrets(each, name) for each in value)
     if isinstance(value, str) and _REPR.fullmatch(value):
         return value
     if _is_secret(name, value):
@@ -289,37 +290,37 @@ def _pieces(text: str) -> Iterator[str]:
             yield span[1:].partition(span[0])[0]
 
 
-def spelled(secrets: Iterable[str]) -> list[str]:
+def secret_spellings(secrets: Iterable[str]) -> list[str]:
     """Return secrets in every spelling in which a text may hold them, the longest first."""
     found = set()
     for each in secrets:
-        lines = [line for line in each.splitlines() if len(line) >= LONG] if "\n" in each else []
+        lines = [line for line in each.splitlines() if len(line) >= LONG_SECRET] if "\n" in each else []
         for text in (each, unquote(each), each.strip("\"'"), " ".join(each.split()), *lines):
             found |= {text, quote(text), quote(text, safe=""), repr(text)[1:-1], json.dumps(text)[1:-1]}
     return sorted(found - {"", HIDDEN}, key=len, reverse=True)
 
 
-def without(secrets: Iterable[str], text: str) -> str:
+def remove_secrets(secrets: Iterable[str], text: str) -> str:
     """Return a text without secrets, which are `spelled`."""
     for each in secrets:
-        where = re.escape(each) if len(each) >= LONG else _WORD.format(re.escape(each))
+        where = re.escape(each) if len(each) >= LONG_SECRET else _WORD.format(re.escape(each))
         text = re.sub(where, HIDDEN, text)
     return text
 
 
-def without_in_others(secrets: Sequence[str], text: str, kept: str) -> str:
+def remove_secrets_from_rest(secrets: Sequence[str], text: str, kept: str) -> str:
     """The same, but for a part of the text that can be shown although it may have words in common with secrets."""
     if not kept:
-        return without(secrets, text)
+        return remove_secrets(secrets, text)
     longer = [each for each in secrets if len(each) >= len(kept)]
     shorter = [each for each in secrets if len(each) < len(kept)]
-    return kept.join(without(shorter, part) for part in without(longer, text).split(kept))
+    return kept.join(remove_secrets(shorter, part) for part in remove_secrets(longer, text).split(kept))
 
 
 # --- settings with secrets in them --------------------------------------------------------------------------------------------
 
 
-class Sealed:
+class SealedSettings:
     """Settings of a sink, a source or a processor: for use, and for texts without their secrets.
 
     more: secrets beside those that the settings are known to hold; kept: a text without secrets, such as an address, which
@@ -333,7 +334,7 @@ class Sealed:
     def opened(self) -> Any:
         """The settings with the values of their secrets, which are also known where the environment is another."""
         self._more += _texts(self._given)
-        return resolved(self._given)
+        return resolve_secrets(self._given)
 
     def open(self) -> Self:
         """Read the secrets now, so that one that is missing is an error now."""
@@ -343,14 +344,14 @@ class Sealed:
     @property
     def shown(self) -> Any:
         """The settings without secrets."""
-        return masked(self._given)
+        return mask_secrets(self._given)
 
     def without_secrets(self, text: str) -> str:
-        return without_in_others(self._secrets, text, self._kept)
+        return remove_secrets_from_rest(self._secrets, text, self._kept)
 
     @property
     def _secrets(self) -> list[str]:
-        return spelled([*_texts(self._given), *self._more])
+        return secret_spellings([*_texts(self._given), *self._more])
 
     @contextmanager
     def hiding(self) -> Iterator[None]:
@@ -358,7 +359,7 @@ class Sealed:
         try:
             yield
         except Exception as error:
-            clean = functools.partial(without_in_others, self._secrets, kept=self._kept)
+            clean = functools.partial(remove_secrets_from_rest, self._secrets, kept=self._kept)
             error.args = tuple(clean(each) if isinstance(each, str) else each for each in error.args)
             was_raised_from_none = error.__suppress_context__ and error.__cause__ is None
             if was_raised_from_none or any(clean(text) != text for text in map(_told, _chain(error))):

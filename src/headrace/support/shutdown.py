@@ -21,14 +21,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-PATIENCE = 10.0  # seconds that runs get to end their epoch when the interpreter ends
+EXIT_SECONDS = 10.0  # seconds that runs get to end their epoch when the interpreter ends
 DAEMON = "pyspark.daemon"
-ENDINGS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Worker = Callable[[socket.socket, bool], int]
 
 
-class Stoppable(Protocol):
+class StoppableRun(Protocol):
     """What is needed of a run."""
 
     _ended: threading.Event
@@ -39,17 +39,17 @@ class Stoppable(Protocol):
 # --- workers -------------------------------------------------------------------------------------------------------
 
 
-def leave_quietly() -> None:
+def quiet_worker_exit() -> None:
     """In a worker of Spark's daemon: from the next task on, a closed connection is the end and no error."""
     main: Any = sys.modules.get("__main__")
     if getattr(getattr(main, "__spec__", None), "name", None) != DAEMON:
         return
     worker = getattr(main, "worker", None)
-    if worker is not None and not isinstance(worker, Quiet):
-        main.worker = Quiet(worker)
+    if worker is not None and not isinstance(worker, QuietStream):
+        main.worker = QuietStream(worker)
 
 
-class Quiet:
+class QuietStream:
     """Spark's loop over tasks, for as long as Spark is at the other end."""
 
     def __init__(self, worker: Worker) -> None:
@@ -78,14 +78,14 @@ def uninterrupted() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted by signals
         yield
         return
-    with handling(_pass_over):
+    with handle_signals(_pass_over):
         yield
 
 
 @contextmanager
-def handling(handler: Callable[..., None]) -> Iterator[None]:
+def handle_signals(handler: Callable[..., None]) -> Iterator[None]:
     """Let `handler` handle the signals to end; SIGHUP only if it is not ignored, as it is under nohup."""
-    wanted = [n for n in ENDINGS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
+    wanted = [n for n in END_SIGNALS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in wanted}
     try:
         yield
@@ -100,10 +100,10 @@ def _pass_over(*_: Any) -> None:
 
 # --- runs ----------------------------------------------------------------------------------------------------------
 
-_runs: weakref.WeakSet[Stoppable] = weakref.WeakSet()
+_runs: weakref.WeakSet[StoppableRun] = weakref.WeakSet()
 
 
-def stop_when_leaving(run: Stoppable) -> None:
+def stop_at_exit(run: StoppableRun) -> None:
     """The run is stopped when the interpreter ends, if it still goes on then."""
     if not _runs:
         atexit.unregister(_stop_runs)
@@ -114,7 +114,7 @@ def stop_when_leaving(run: Stoppable) -> None:
 def _stop_runs(process: int) -> None:
     if process != os.getpid():  # a fork: the runs are its parent's
         return
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + EXIT_SECONDS
     runs = list(_runs)
     for run in runs:
         run._ask_to_stop()

@@ -20,10 +20,10 @@ def printable(text: str, *, lines: bool = False) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(c if seen(c) or (lines and c == "\n") else _escaped(c) for c in text)
+    return "".join(c if is_visible(c) or (lines and c == "\n") else _escaped(c) for c in text)
 
 
-def seen(character: str) -> bool:
+def is_visible(character: str) -> bool:
     """Whether a character only stands where it is put."""
     return character.isprintable() or character in JOINERS or unicodedata.category(character) == "Zs"
 

@@ -29,7 +29,7 @@ _note: Note = _ignore
 
 
 @contextmanager
-def noted_by(note: Note) -> Iterator[None]:
+def note_calls(note: Note) -> Iterator[None]:
     """Give `note` the words of each call before it is made, and empty text after it."""
     global _note
     _note = note
@@ -39,7 +39,9 @@ def noted_by(note: Note) -> Iterator[None]:
         _note = _ignore
 
 
-def call(words: str, function: Callable[..., Any], *given: Any, failed: Callable[[BaseException], Exception]) -> Any:
+def call_user_code(
+    words: str, function: Callable[..., Any], *given: Any, failed: Callable[[BaseException], Exception]
+) -> Any:
     """Return what `function` returns; raise what `failed` makes of its exception."""
     _note(words)
     try:

@@ -20,7 +20,7 @@ def refuse(key: str, expected: str, found: object) -> CorruptState:
     return CorruptState(f"{key} should be {expected}, found {found!r:.100}")
 
 
-def of(kind: type) -> Form:
+def of_type(kind: type) -> Form:
     """A value of exactly this kind: a bool is no int."""
 
     def check(value: Any, key: str) -> Any:
@@ -40,15 +40,15 @@ def whole(low: int, high: int) -> Form:
     return check
 
 
-def real(value: Any, key: str) -> Any:
+def finite(value: Any, key: str) -> Any:
     """A finite number, whole or not."""
     if type(value) not in (int, float) or not math.isfinite(value):
         raise refuse(key, "a number", value)
     return value
 
 
-def amount(value: Any, key: str) -> Any:
-    if real(value, key) < 0:
+def non_negative(value: Any, key: str) -> Any:
+    if finite(value, key) < 0:
         raise refuse(key, "a number from 0 on", value)
     return value
 
@@ -75,7 +75,7 @@ def optional(form: Form) -> Form:
     return lambda value, key: None if value is None else form(value, key)
 
 
-def each(form: Form) -> Form:
+def mapping_of(form: Form) -> Form:
     """An object whose values all have the form."""
 
     def check(value: Any, key: str) -> Any:
@@ -84,16 +84,16 @@ def each(form: Form) -> Form:
     return check
 
 
-def items(form: Form) -> Form:
+def list_of(form: Form) -> Form:
     """A list whose items all have the form."""
 
     def check(value: Any, key: str) -> Any:
-        return [form(item, f"{key}[{place}]") for place, item in enumerate(of(list)(value, key))]
+        return [form(item, f"{key}[{place}]") for place, item in enumerate(of_type(list)(value, key))]
 
     return check
 
 
-def row(*forms: Form) -> Form:
+def exact_list(*forms: Form) -> Form:
     """A list of just these."""
 
     def check(value: Any, key: str) -> Any:
@@ -115,7 +115,7 @@ def record(**forms: Form) -> Form:
     return check
 
 
-def having(**forms: Form) -> Form:
+def record_with(**forms: Form) -> Form:
     """An object with these fields, and perhaps others."""
 
     def check(value: Any, key: str) -> Any:
@@ -127,5 +127,5 @@ def having(**forms: Form) -> Form:
     return check
 
 
-text, flag, table = of(str), of(bool), of(dict)
+text, flag, table = of_type(str), of_type(bool), of_type(dict)
 count = whole(0, 1 << 63)

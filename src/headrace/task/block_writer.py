@@ -21,13 +21,13 @@ import pyarrow as pa
 from headrace.columnar import arrow, numba_loops
 from headrace.errors import CorruptState, EngineError, SinkError, StateError
 from headrace.kernels.joins.match_marks import LOW_BITS
-from headrace.operators.base import Appended, Arranged, Operator, Replaced
+from headrace.operators.base import AppendedState, Arrangement, Operator, ReplacedState
 from headrace.routing import EVERYWHERE
-from headrace.routing.hashing import hashes
+from headrace.routing.hashing import hash_column_of
 from headrace.sinks import Part, PartSink, discard
 from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock, block_name, write_block
 from headrace.state.manifest import Receipt
-from headrace.state.state_tables import AT, SUBSTREAM, narrowed
+from headrace.state.state_tables import EPOCH_COLUMN, SUBSTREAM_COLUMN, narrow_columns
 from headrace.state.storage import Storage
 from headrace.support import user_code
 from headrace.task.messages import Attempt
@@ -39,7 +39,7 @@ REACH = b"headrace.reach"
 EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number: no window is held for so many epochs
 LONGEST_RECEIPT = 10_000  # characters
 AnyNumbers = npt.NDArray[Any]
-Grouped = Appended | Replaced  # operators whose state lies in groups
+Grouped = AppendedState | ReplacedState  # operators whose state lies in groups
 
 
 @dataclass
@@ -58,7 +58,7 @@ class Task:
         return Attempt(self.stage, self.partition, self.attempt)
 
 
-def opened(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock:
+def open_state_block(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock:
     """A block of an operator's state; refuses one that is whole, but holds something else than this operator keeps."""
     found = task.reader.open(block)
     wanted = operator.stored(side)
@@ -68,7 +68,7 @@ def opened(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock
     return found
 
 
-def reach(table: pa.Table) -> int:
+def group_reach(table: pa.Table) -> int:
     """How many groups after its own a tuple of a block can find what it meets in: a slot looks as far before its own."""
     return int((table.schema.metadata or {}).get(REACH, 0))
 
@@ -91,7 +91,7 @@ def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
     return write_block(task.storage, name, table, None, None, None)
 
 
-def write_out(epoch: Epoch, task: Task, result: str, table: pa.Table) -> Block | Receipt:
+def write_output(epoch: Epoch, task: Task, result: str, table: pa.Table) -> Block | Receipt:
     """Rows that leave the plan: with a sink that takes parts at once, or in a block until the commit."""
     sink = epoch.sinks.get(result)
     return write_rows(epoch, task, table) if sink is None else write_part(epoch, task, sink, result, table)
@@ -106,7 +106,7 @@ def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.
     name = f"s{task.stage}-p{task.partition}-a{task.attempt}-{uuid.uuid4().hex[:16]}"
 
     def write() -> Any:
-        receipt = plain(sink.write(Part(epoch.query, epoch.number, result, name, table)))
+        receipt = check_receipt(sink.write(Part(epoch.query, epoch.number, result, name, table)))
         if epoch.bounded:
             try:
                 task.storage.require()
@@ -121,10 +121,10 @@ def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.
             f" {type(error).__name__}: {error}; nothing of the epoch was committed: put it right and start again"
         )
 
-    return Receipt(table.num_rows, user_code.call(f"write of the sink of {result}", write, failed=failed))
+    return Receipt(table.num_rows, user_code.call_user_code(f"write of the sink of {result}", write, failed=failed))
 
 
-def plain(receipt: Any) -> Any:
+def check_receipt(receipt: Any) -> Any:
     """A receipt as the state will give it back."""
     text = json.dumps(receipt, allow_nan=False)
     if len(text) > LONGEST_RECEIPT:
@@ -134,7 +134,7 @@ def plain(receipt: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Written:
+class GroupedBlock:
     """A block of state; the rows of its groups, and of those that every slot reads; how far tuples reach over others."""
 
     block: Block
@@ -143,21 +143,21 @@ class Written:
     reach: int
 
 
-def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> Written:
+def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> GroupedBlock:
     """State of one input of an operator; tuples whose group is nowhere are left out, those of all groups come last."""
     grouping = operator.groupings[side]
     groups = grouping.groups(table, epoch.groups)
     groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
-    arranged = operator.lying(side) if isinstance(operator, Appended) else operator.arranged
-    if arranged is Arranged.ANYHOW:
+    arranged = operator.arrangement(side) if isinstance(operator, AppendedState) else operator.arrangement_kind
+    if arranged is Arrangement.ANYHOW:
         positions = np.asarray(table.column(operator.position).cast(pa.int64()))
         return _write_ordered(epoch, task, table, groups, epoch.groups, positions, _by_group(groups, epoch.groups), 0)
     if len(groups) and groups.min() < 0:
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
     positions = np.asarray(table.column(operator.position).cast(pa.int64()))
     far = grouping.reach(table, groups)
-    by_hash = arranged is Arranged.HASH
-    order = numba_loops.by_hash(hashes(table)) if by_hash else np.lexsort((positions, groups))
+    by_hash = arranged is Arrangement.HASH
+    order = numba_loops.order_by_hash(hash_column_of(table)) if by_hash else np.lexsort((positions, groups))
     if far:
         table = table.replace_schema_metadata({REACH: str(far)})
     return _write_ordered(epoch, task, table, groups, epoch.groups, positions, order, far)
@@ -169,10 +169,10 @@ def _by_group(groups: AnyNumbers, total: int) -> AnyNumbers:
     return np.argsort(counted, kind="stable")[int(np.count_nonzero(groups < 0)) :]
 
 
-def write_keyed(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, total: int) -> Block:
+def write_table_rows(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, total: int) -> Block:
     """Rows of a keyed table, which has so many groups; a group's by substream."""
-    order = np.lexsort((np.asarray(table.column(SUBSTREAM)), groups))
-    rows, at = narrowed(table), np.asarray(table.column(AT))
+    order = np.lexsort((np.asarray(table.column(SUBSTREAM_COLUMN)), groups))
+    rows, at = narrow_columns(table), np.asarray(table.column(EPOCH_COLUMN))
     return _write_ordered(epoch, task, rows, groups, total, at, order, 0).block
 
 
@@ -185,7 +185,7 @@ def _write_ordered(
     positions: AnyNumbers,
     order: AnyNumbers,
     far: int,
-) -> Written:
+) -> GroupedBlock:
     """Rows in an order that puts groups one after the other; it may leave out some that are in none."""
     if len(order) < len(groups):
         positions, groups = positions[groups >= 0], groups[groups >= 0]
@@ -193,8 +193,8 @@ def _write_ordered(
     offsets = np.append(0, np.cumsum(rows))
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.partition, task.attempt)
-    block = write_block(task.storage, name, arrow.take(table, order), offsets, low, high)
-    return Written(block, rows[:total], int(rows[total:].sum()), far)
+    block = write_block(task.storage, name, arrow.take_rows(table, order), offsets, low, high)
+    return GroupedBlock(block, rows[:total], int(rows[total:].sum()), far)
 
 
 def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
@@ -204,10 +204,10 @@ def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
 
 
 def write_merged(
-    epoch: Epoch, task: Task, operator: Appended, side: int, blocks: Sequence[Block], piece: tuple[int, int]
+    epoch: Epoch, task: Task, operator: AppendedState, side: int, blocks: Sequence[Block], piece: tuple[int, int]
 ) -> Block:
     """One block with the rows of several; with those of some groups, if it is one piece of many."""
-    found = [opened(task, operator, side, block) for block in blocks]
+    found = [open_state_block(task, operator, side, block) for block in blocks]
     table = pa.concat_tables([block.table if piece == (0, 1) else _piece(block, *piece) for block in found])
     return write_grouped(epoch, task, operator, side, operator.merged(side, table)).block
 

@@ -8,22 +8,22 @@ from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage
 from headrace.task.block_writer import Task
 from headrace.task.messages import Message, decode, encode
-from headrace.task.stages import Epoch, Window, process, split
+from headrace.task.stages import Epoch, PhysicalWindow, run_splitter, run_stage
 
 
-def execute_locally(epoch: Epoch, windows: Sequence[Iterable[Window]], storage: Storage) -> list[Message]:
+def execute_locally(epoch: Epoch, windows: Sequence[Iterable[PhysicalWindow]], storage: Storage) -> list[Message]:
     """Run all stages of an epoch in this process: one splitter per series of windows, one task per slot."""
     reader = BlockReader(storage)
     messages: list[Message] = []
     for partition, given in enumerate(windows or [[]]):
-        messages += _over_the_wire(split(epoch, Task(0, partition, 0, storage, reader), given))
+        messages += _over_the_wire(run_splitter(epoch, Task(0, partition, 0, storage, reader), given))
     for stage in range(1, epoch.plan.stages + 1):
         inboxes: list[list[Message]] = [[] for _ in range(epoch.slots)]
         for message in messages:
             inboxes[message.slot].append(message)
         messages = []
         for slot, inbox in enumerate(inboxes):
-            messages += _over_the_wire(process(epoch, stage, Task(stage, slot, 0, storage, reader), inbox))
+            messages += _over_the_wire(run_stage(epoch, stage, Task(stage, slot, 0, storage, reader), inbox))
     return messages
 
 

@@ -53,5 +53,5 @@ class Inbox:
     def hear(self, goodbye: Goodbye) -> None:
         self.heard.append(goodbye.task)
         self.promised += goodbye.messages
-        watermarks.latest(self.seen, goodbye.seen)
-        watermarks.further(self.largest, goodbye.largest)
+        watermarks.merge_times(self.seen, goodbye.seen)
+        watermarks.merge_split_times(self.largest, goodbye.largest)

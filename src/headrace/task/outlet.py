@@ -17,52 +17,52 @@ import pyarrow as pa
 
 from headrace import plan as p
 from headrace.columnar import arrow
-from headrace.columnar.types import shown
+from headrace.columnar.types import value_text
 from headrace.control.group_load import HeavyKey
 from headrace.kernels.joins import undecided_pairs
-from headrace.kernels.stateless.split import going_somewhere
-from headrace.operators.base import Appended, Arranged, Operator
-from headrace.routing import NUMBER, Adapts
-from headrace.routing.hashing import hashes
+from headrace.kernels.stateless.split import count_routed
+from headrace.operators.base import AppendedState, Arrangement, Operator
+from headrace.routing import NUMBER, Adaptation
+from headrace.routing.hashing import hash_column_of
 from headrace.task.block_writer import (
+    GroupedBlock,
     Task,
-    Written,
     tuple_numbers,
     write_grouped,
-    write_out,
+    write_output,
 )
 from headrace.task.inbox import Inputs
 from headrace.task.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
-from headrace.task.reports import TaskReport
-from headrace.task.steps import FULL, Aside, Walk
+from headrace.task.reports import ReportBuilder
+from headrace.task.steps import MOST_TUPLES_TOGETHER, Rejects, Walk
 from headrace.task.watermarks import Seen
-from headrace.task.work import Began
+from headrace.task.work import TaskTimer
 
 if TYPE_CHECKING:
     from headrace.task.stages import Epoch
 
 Heavy = list[HeavyKey]
 
-FEW, SAMPLE = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
-HEAVIEST, HEAVY = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
+FEW_ROWS, SAMPLED_ROWS = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
+MOST_HEAVY_KEYS, HEAVY_SHARE = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
 
 
 @dataclass
 class _Shared:
     """What edges have in common of one piece of a table: blocks that are the same, and by steps the first number of tuples."""
 
-    blocks: dict[Any, tuple[Written, Heavy]] = field(default_factory=dict)
+    blocks: dict[Any, tuple[GroupedBlock, Heavy]] = field(default_factory=dict)
     numbers: dict[tuple[p.Step, ...], int] = field(default_factory=dict)
 
 
 class Outlet:
     """report: where all that leaves is written down; handed: what goes to operators of the same stage and slot."""
 
-    def __init__(self, epoch: Epoch, task: Task, report: TaskReport, handed: Inputs) -> None:
+    def __init__(self, epoch: Epoch, task: Task, report: ReportBuilder, handed: Inputs) -> None:
         self.epoch, self.task, self.report, self.handed = epoch, task, report, handed
         self.work = report.work
         self._gathered: dict[tuple[str, int], list[pa.Table]] = {}
-        self.aside = Aside(epoch, task, report)
+        self.aside = Rejects(epoch, task, report)
         self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
         self._numbered = 0  # numbers that tuples have got
@@ -80,14 +80,14 @@ class Outlet:
         return operator is None or operator.is_result(output)
 
     def flush_full(self) -> Iterator[Message]:
-        if self._rows >= FULL or self._bytes >= arrow.PIECE:
+        if self._rows >= MOST_TUPLES_TOGETHER or self._bytes >= arrow.MOST_TABLE_BYTES:
             yield from self.flush()
 
     def flush(self) -> Iterator[Message]:
         """Send what was gathered along every edge of its producer."""
         for (producer, output), tables in self._gathered.items():
             with self.work.timed(producer):
-                for piece in arrow.cut(pa.concat_tables(tables)):
+                for piece in arrow.split_table(pa.concat_tables(tables)):
                     yield from self._along_edges(producer, output, piece)
         self._gathered, self._rows, self._bytes = {}, 0, 0
         self.aside.write()
@@ -99,16 +99,16 @@ class Outlet:
         for edge in edges:
             passed = 0
             for number, found in enumerate(walk.along(edge)):
-                rows = going_somewhere(found)
+                rows = count_routed(found)
                 passed += rows
                 if rows:
                     yield from self._send(edge, found, shared.setdefault(number, _Shared()))
             self.work.passed(edge.name, table.num_rows, passed)
         walk.finish()
 
-    def finish(self, seen: Seen, heard: Sequence[Attempt], began: Began) -> Iterator[Message]:
+    def finish(self, seen: Seen, heard: Sequence[Attempt], began: TaskTimer) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
-        self.report.doubted(undecided_pairs.told())
+        self.report.doubted(undecided_pairs.take_noted())
         report = self.report.finished(seen, heard, *began.passed())
         yield self._count(Message.of(self.task.partition % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.stages:
@@ -128,14 +128,16 @@ class Outlet:
     def _send(self, edge: p.Edge, table: pa.Table, shared: _Shared) -> Iterator[Message]:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
-            self.report.result(edge.target, write_out(self.epoch, self.task, edge.target, table))
-        elif isinstance(operator, Appended):
+            self.report.result(edge.target, write_output(self.epoch, self.task, edge.target, table))
+        elif isinstance(operator, AppendedState):
             yield from self._by_reference(edge, operator, table, shared)
         else:
             sent = operator.as_sent(edge.input, table.select(edge.schema.names))
             yield from self._by_value(edge, operator, sent)
 
-    def _by_reference(self, edge: p.Edge, operator: Appended, table: pa.Table, shared: _Shared) -> Iterator[Message]:
+    def _by_reference(
+        self, edge: p.Edge, operator: AppendedState, table: pa.Table, shared: _Shared
+    ) -> Iterator[Message]:
         own = None if operator.holds_tuples else operator.name  # what is made of tuples is one operator's
         key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
         if key not in shared.blocks:
@@ -144,7 +146,7 @@ class Outlet:
                 held = self._with_numbers(held, shared.numbers.setdefault(edge.steps, self._numbered))
             shared.blocks[key] = (
                 write_grouped(self.epoch, self.task, operator, edge.input, held),
-                heavy_keys(operator, edge, held),
+                sample_heavy_keys(operator, edge, held),
             )
         written, heavy = shared.blocks[key]
         block = written.block
@@ -178,36 +180,36 @@ class Outlet:
         head = RowsHead(operator.name, edge.input)
         for slot, part in self._by_slot(operator, edge.input, table):
             self.work.delivered(operator.name, edge.input, part.num_rows)
-            for chunk in arrow.cut(part, LARGEST_BODY):
+            for chunk in arrow.split_table(part, LARGEST_BODY):
                 yield self._count(Message.of(slot, head, pack(chunk)))
 
     def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         groups = operator.groupings[side].groups(table, self.epoch.groups)
-        if operator.router.adapts is not Adapts.NOTHING:
+        if operator.router.adapts is not Adaptation.NOTHING:
             counts = np.bincount(groups[groups >= 0], minlength=self.epoch.groups)
             self.report.loaded(operator.name, side, counts.tolist())
         for slot, mine in self.epoch.layout_of[operator.name].shares(groups, side):
             yield slot, table if mine.all() else table.filter(pa.array(mine))
 
 
-def heavy_keys(operator: Appended, edge: p.Edge, held: pa.Table) -> Heavy:
+def sample_heavy_keys(operator: AppendedState, edge: p.Edge, held: pa.Table) -> Heavy:
     """Keys that a sample of the rows shows to be heavy."""
-    if operator.lying(edge.input) is not Arranged.HASH or held.num_rows < FEW:
+    if operator.arrangement(edge.input) is not Arrangement.HASH or held.num_rows < FEW_ROWS:
         return []
-    step = max(1, held.num_rows // SAMPLE)
+    step = max(1, held.num_rows // SAMPLED_ROWS)
     rows = np.arange(0, held.num_rows, step)
-    found, first, counts = np.unique(hashes(held)[rows], return_index=True, return_counts=True)
-    top = np.argsort(counts)[::-1][:HEAVIEST]
+    found, first, counts = np.unique(hash_column_of(held)[rows], return_index=True, return_counts=True)
+    top = np.argsort(counts)[::-1][:MOST_HEAVY_KEYS]
     columns = operator.groupings[edge.input].columns
     return [
         HeavyKey(int(found[i]), int(counts[i]) * step, _key_text(held, columns, int(rows[first[i]])))
         for i in top
-        if counts[i] >= HEAVY * len(rows)
+        if counts[i] >= HEAVY_SHARE * len(rows)
     ]
 
 
 def _key_text(table: pa.Table, columns: Sequence[str], row: int) -> str:
-    return ", ".join(shown(table.column(name)[row]) for name in columns if name in table.column_names)[:40]
+    return ", ".join(value_text(table.column(name)[row]) for name in columns if name in table.column_names)[:40]
 
 
 def _part(rows: int, which: int, parts: int) -> int:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace import plan as p
 from headrace.columnar.types import SUBSTREAM
-from headrace.operators.base import State
+from headrace.operators.base import StateKind
 
 LATE = "late:"  # results of the outbox that begin so hold late and rejected tuples of a source
 FAILED = "failed:"  # results of the outbox that begin so hold failed tuples
@@ -21,7 +21,7 @@ READING = "read a message"
 
 
 @dataclass(frozen=True)
-class Place:
+class FailurePoint:
     """name: in the outbox; source: whose tuples fail there; words: what the step does; schema: before it."""
 
     name: str
@@ -30,78 +30,88 @@ class Place:
     schema: pa.Schema
 
 
-def key_of(edge: p.Edge, depth: int) -> tuple[Any, ...]:
+def step_key(edge: p.Edge, depth: int) -> tuple[Any, ...]:
     """The step of an edge; branches of one `case` have one text."""
     step = edge.steps[depth]
     own = step.text if isinstance(step, p.FilterStep) else step
     return edge.producer, edge.output, edge.steps[:depth], own
 
 
-def of(plan: p.PhysicalPlan) -> list[Place]:
+def failure_points(plan: p.PhysicalPlan) -> list[FailurePoint]:
     """All places of a plan."""
-    return [*on_edges(plan).values(), *in_operators(plan).values(), *unread_messages(plan).values()]
+    return [
+        *edge_failure_points(plan).values(),
+        *operator_failure_points(plan).values(),
+        *unread_message_points(plan).values(),
+    ]
 
 
-def put_aside(plan: p.PhysicalPlan, *, failed: bool) -> dict[str, tuple[str, pa.Schema]]:
+def rejected_results(plan: p.PhysicalPlan, *, failed: bool) -> dict[str, tuple[str, pa.Schema]]:
     """By their names in the outbox, all that may come to the sink `late`: what it is, and its columns as they come there.
 
     failed: tuples that fail are kept.
     """
     found = {f"{LATE}{s.name}": (f"late tuples of {s.name!r}", s.schema) for s in plan.sources}
     if failed:
-        found |= {place.name: (f"what fails in {place.words!r}", place.schema) for place in of(plan)}
-    return {name: (words, marked(schema)) for name, (words, schema) in found.items()}
+        found |= {place.name: (f"what fails in {place.words!r}", place.schema) for place in failure_points(plan)}
+    return {name: (words, with_reason_columns(schema)) for name, (words, schema) in found.items()}
 
 
-def marked(schema: pa.Schema) -> pa.Schema:
+def with_reason_columns(schema: pa.Schema) -> pa.Schema:
     """With whose tuple it is, and why it was put aside."""
     return schema.append(pa.field("_source", pa.string())).append(pa.field("_reason", pa.string()))
 
 
-def on_edges(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], Place]:
+def edge_failure_points(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], FailurePoint]:
     """The places of the steps along edges, by `key_of`."""
-    found: dict[tuple[Any, ...], Place] = {}
+    found: dict[tuple[Any, ...], FailurePoint] = {}
     for edge in plan.edges:
         for depth, step in enumerate(edge.steps):
-            key = key_of(edge, depth)
+            key = step_key(edge, depth)
             if key not in found and p.may_fail(step):
                 number = 1 + sum(known[0] == edge.producer for known in found)
                 name = f"{FAILED}{edge.producer}:{number}"
-                found[key] = Place(name, origin(plan, edge.producer), p.step_words(step), _before(plan, edge, depth))
+                found[key] = FailurePoint(
+                    name, origin_source(plan, edge.producer), p.step_words(step), _before(plan, edge, depth)
+                )
     return found
 
 
-def in_operators(plan: p.PhysicalPlan) -> dict[str, Place]:
+def operator_failure_points(plan: p.PhysicalPlan) -> dict[str, FailurePoint]:
     """The place of whatever steps an operator runs itself, by its name."""
-    stateless = [o for o in plan.operators if o.state is State.NONE]
+    stateless = [o for o in plan.operators if o.state is StateKind.NONE]
     return {
-        o.name: Place(f"{FAILED}{o.name}", origin(plan, o.name), o.words or o.name, visible(o.schemas[0]))
+        o.name: FailurePoint(
+            f"{FAILED}{o.name}", origin_source(plan, o.name), o.summary or o.name, without_substream(o.schemas[0])
+        )
         for o in stateless
     }
 
 
-def unread_messages(plan: p.PhysicalPlan) -> dict[str, Place]:
+def unread_message_points(plan: p.PhysicalPlan) -> dict[str, FailurePoint]:
     """By source of messages, the place of those that cannot be read."""
     sources = [source for source in plan.sources if source.messages is not None]
-    return {s.name: Place(f"{FAILED}{s.name}:read", s.name, READING, s.messages or pa.schema([])) for s in sources}
+    return {
+        s.name: FailurePoint(f"{FAILED}{s.name}:read", s.name, READING, s.messages or pa.schema([])) for s in sources
+    }
 
 
-def origin(plan: p.PhysicalPlan, producer: str) -> str:
+def origin_source(plan: p.PhysicalPlan, producer: str) -> str:
     """The one source whose tuples a producer puts out; what comes from several, or is made of windows, is the producer's."""
     operator = plan.by_name.get(producer)
-    if operator is None or operator.state is not State.NONE:
+    if operator is None or operator.state is not StateKind.NONE:
         return producer
-    found = {origin(plan, edge.producer) for edge in plan.edges if edge.target == producer}
+    found = {origin_source(plan, edge.producer) for edge in plan.edges if edge.target == producer}
     return found.pop() if len(found) == 1 else producer
 
 
 def _before(plan: p.PhysicalPlan, edge: p.Edge, depth: int) -> pa.Schema:
     operator = plan.by_name.get(edge.producer)
     sources = {source.name: source.schema for source in plan.sources}
-    begin = operator.put_out(edge.output) if operator else sources[edge.producer]
-    return visible(p.schema_after(edge.steps[:depth], begin))
+    begin = operator.output_schema(edge.output) if operator else sources[edge.producer]
+    return without_substream(p.schema_after(edge.steps[:depth], begin))
 
 
-def visible(schema: pa.Schema) -> pa.Schema:
+def without_substream(schema: pa.Schema) -> pa.Schema:
     """Without the substream: who wrote the step never saw it."""
     return pa.schema([field for field in schema if field.name != SUBSTREAM])

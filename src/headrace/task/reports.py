@@ -12,15 +12,15 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 
 from headrace.control.group_load import GroupLoad, HeavyKey
-from headrace.kernels.stateless.split import Counts
-from headrace.sources.protocol import Amount
-from headrace.state.bases import Told
+from headrace.kernels.stateless.split import SplitCounts
+from headrace.sources.protocol import MessageAmount
+from headrace.state.bases import ChangeSummary
 from headrace.state.blocks import Block
-from headrace.state.caches import REASONS
+from headrace.state.caches import NOT_IN_PLACE
 from headrace.state.manifest import Receipt
 from headrace.task.messages import Attempt, Head
-from headrace.task.watermarks import Largest, Seen, further
-from headrace.task.work import Work
+from headrace.task.watermarks import Largest, Seen, merge_split_times
+from headrace.task.work import WorkCounts
 
 
 @dataclass
@@ -38,7 +38,7 @@ class SourceCounts:
     bytes: int = 0  # of messages that were read
     messages: int = 0
 
-    def read(self, amount: Amount) -> None:
+    def read(self, amount: MessageAmount) -> None:
         self.bytes += amount.bytes
         self.messages += amount.messages
 
@@ -87,7 +87,7 @@ class StateBlock:
 
 
 @dataclass(frozen=True)
-class Merged:
+class MergedBlocks:
     """One block in place of several; inputs that shared those share it."""
 
     operator: str
@@ -100,13 +100,13 @@ class Merged:
         return [self.operator, self.inputs, self.gone, self.block.to_json(), self.table]
 
     @staticmethod
-    def from_json(data: Any) -> Merged:
+    def from_json(data: Any) -> MergedBlocks:
         operator, inputs, gone, block, table = data
-        return Merged(operator, tuple(inputs), tuple(gone), Block.from_json(block), table)
+        return MergedBlocks(operator, tuple(inputs), tuple(gone), Block.from_json(block), table)
 
 
 @dataclass(frozen=True)
-class Changed:
+class StateTableChange:
     """What a slot made of a keyed table."""
 
     operator: str
@@ -115,7 +115,7 @@ class Changed:
     rows: Mapping[int, int]  # live rows of every group that was touched
     renewed: tuple[int, ...]  # groups of which this epoch's rows are all
     opened: tuple[int, ...]  # substreams whose table was opened, found in place or not
-    told: Told  # of the rows in the block, and of those that they replace
+    told: ChangeSummary  # of the rows in the block, and of those that they replace
 
     def to_json(self) -> Any:
         block = self.block.to_json() if self.block else None
@@ -123,11 +123,11 @@ class Changed:
         return [self.operator, self.table, block, list(self.rows.items()), self.renewed, self.opened, told]
 
     @staticmethod
-    def from_json(data: Any) -> Changed:
+    def from_json(data: Any) -> StateTableChange:
         operator, table, block, rows, renewed, opened, (born, gone, died) = data
         written = Block.from_json(block) if block else None
-        told = Told(born, gone, dict(died))
-        return Changed(operator, table, written, dict(rows), tuple(renewed), tuple(opened), told)
+        told = ChangeSummary(born, gone, dict(died))
+        return StateTableChange(operator, table, written, dict(rows), tuple(renewed), tuple(opened), told)
 
 
 @dataclass
@@ -149,12 +149,12 @@ class TableUse:
     @property
     def counts(self) -> list[float]:
         """As it is added up over epochs."""
-        return [self.found, self.rows, self.seconds, *(self.built.get(why, 0) for why in REASONS)]
+        return [self.found, self.rows, self.seconds, *(self.built.get(why, 0) for why in NOT_IN_PLACE)]
 
     @staticmethod
     def of(counts: Sequence[float]) -> TableUse:
         found, rows, seconds, *built = counts
-        by_reason = {why: int(many) for why, many in zip(REASONS, built, strict=True) if many}
+        by_reason = {why: int(many) for why, many in zip(NOT_IN_PLACE, built, strict=True) if many}
         return TableUse(int(found), by_reason, int(rows), round(seconds, 6))
 
     def to_json(self) -> Any:
@@ -166,7 +166,7 @@ class TableUse:
 
 
 @dataclass(frozen=True)
-class Out:
+class TaskOutput:
     """Results, or tuples that were put aside: in a block for their sink, or with it already."""
 
     result: str
@@ -176,9 +176,9 @@ class Out:
         return [self.result, isinstance(self.held, Receipt), self.held.to_json()]
 
     @staticmethod
-    def from_json(data: Any) -> Out:
+    def from_json(data: Any) -> TaskOutput:
         result, with_sink, held = data
-        return Out(result, Receipt(**held) if with_sink else Block.from_json(held))
+        return TaskOutput(result, Receipt(**held) if with_sink else Block.from_json(held))
 
 
 @dataclass(frozen=True)
@@ -191,14 +191,14 @@ class Report(Head):
     largest: Largest  # of what it split, and of what it heard was split before
     cpu: float  # seconds
     seconds: float  # from its first message to its last, waiting included
-    work: Work
+    work: WorkCounts
     sources: Mapping[str, SourceCounts]  # those that delivered something
     added: Sequence[StateBlock]  # to state that is only added to
     replaced: Sequence[StateBlock]  # parts of state that is written anew in every epoch
-    merged: Sequence[Merged]
-    changed: Sequence[Changed]
+    merged: Sequence[MergedBlocks]
+    changed: Sequence[StateTableChange]
     used: Mapping[str, TableUse]  # by operator
-    outbox: Sequence[Out]  # results before late tuples
+    outbox: Sequence[TaskOutput]  # results before late tuples
     noted: Mapping[str, Mapping[str, Any]]  # what operators must remember besides blocks
     load: Mapping[str, GroupLoad]  # by operator
     failed: Mapping[tuple[str, str], int]  # tuples that failed, by source and the words of the step
@@ -237,14 +237,14 @@ class Report(Head):
             largest=data["largest"],
             cpu=data["cpu"],
             seconds=data["seconds"],
-            work=Work.from_json(data["work"]),
+            work=WorkCounts.from_json(data["work"]),
             sources={name: SourceCounts.from_json(counts) for name, counts in data["sources"].items()},
             added=[StateBlock.from_json(each) for each in data["added"]],
             replaced=[StateBlock.from_json(each) for each in data["replaced"]],
-            merged=[Merged.from_json(each) for each in data["merged"]],
-            changed=[Changed.from_json(each) for each in data["changed"]],
+            merged=[MergedBlocks.from_json(each) for each in data["merged"]],
+            changed=[StateTableChange.from_json(each) for each in data["changed"]],
             used={name: TableUse.from_json(each) for name, each in data["used"].items()},
-            outbox=[Out.from_json(each) for each in data["outbox"]],
+            outbox=[TaskOutput.from_json(each) for each in data["outbox"]],
             noted=data["noted"],
             load={name: GroupLoad.from_json(load) for name, load in data["load"].items()},
             failed={(source, words): rows for source, words, rows in data["failed"]},
@@ -252,21 +252,21 @@ class Report(Head):
         )
 
 
-class TaskReport:
+class ReportBuilder:
     """The report of a task that is at work: each who has something to tell calls the method for it."""
 
     def __init__(self, task: Attempt, stamp: str) -> None:
         self.task, self.stamp = task, stamp
-        self.work = Work()
+        self.work = WorkCounts()
         self.largest: Largest = {}
         self._sources: dict[str, SourceCounts] = {}
         self._added: list[StateBlock] = []
         self._replaced: list[StateBlock] = []
-        self._merged: list[Merged] = []
-        self._changed: list[Changed] = []
+        self._merged: list[MergedBlocks] = []
+        self._changed: list[StateTableChange] = []
         self._used: dict[str, TableUse] = {}
-        self._results: list[Out] = []
-        self._late: list[Out] = []
+        self._results: list[TaskOutput] = []
+        self._late: list[TaskOutput] = []
         self._noted: dict[str, Mapping[str, Any]] = {}
         self._load: dict[str, GroupLoad] = {}
         self._failed: Counter[tuple[str, str]] = Counter()
@@ -275,14 +275,14 @@ class TaskReport:
     def delivered(self, source: str, counts: SourceCounts) -> None:
         self._sources[source] = counts
 
-    def split(self, name: str, counts: Counts, largest: int | None) -> None:
+    def split(self, name: str, counts: SplitCounts, largest: int | None) -> None:
         self.work.divided(name, counts.routed, counts.broadcast, counts.omitted)
         if largest is not None:
             self.heard_of({name: largest})
 
     def heard_of(self, largest: Mapping[str, int]) -> None:
         """How far splits have come."""
-        further(self.largest, largest)
+        merge_split_times(self.largest, largest)
 
     def added(self, operator: str, side: int, block: Block) -> None:
         self._added.append(StateBlock(operator, side, block))
@@ -293,7 +293,7 @@ class TaskReport:
     def merged(
         self, operator: str, inputs: Iterable[int], gone: Iterable[str], block: Block, table: str | None = None
     ) -> None:
-        self._merged.append(Merged(operator, tuple(inputs), tuple(gone), block, table))
+        self._merged.append(MergedBlocks(operator, tuple(inputs), tuple(gone), block, table))
 
     def changed(
         self,
@@ -303,19 +303,19 @@ class TaskReport:
         rows: Mapping[int, int],
         renewed: Iterable[int],
         opened: Iterable[int],
-        told: Told,
+        told: ChangeSummary,
     ) -> None:
-        self._changed.append(Changed(operator, table, block, dict(rows), tuple(renewed), tuple(opened), told))
+        self._changed.append(StateTableChange(operator, table, block, dict(rows), tuple(renewed), tuple(opened), told))
 
     def used(self, operator: str, use: TableUse) -> None:
         self._used.setdefault(operator, TableUse()).add(use)
         self.work.tables[operator] = self._used[operator].counts
 
     def result(self, result: str, held: Block | Receipt) -> None:
-        self._results.append(Out(result, held))
+        self._results.append(TaskOutput(result, held))
 
     def put_aside(self, result: str, held: Block | Receipt) -> None:
-        self._late.append(Out(result, held))
+        self._late.append(TaskOutput(result, held))
 
     def failed(self, source: str, words: str, tuples: int) -> None:
         self._failed[source, words] += tuples

@@ -27,22 +27,22 @@ from headrace.columnar import arrow
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import SUBSTREAM
 from headrace.errors import DamagedCache, EngineError, StateError
-from headrace.kernels.keyed.buffer_allocator import MEMORY, Damaged
+from headrace.kernels.keyed.buffer_allocator import MEMORY, DamagedTable
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.operators.base import Operator
 from headrace.processor import StateTable
 from headrace.state import caches, state_tables
-from headrace.state.bases import Told
+from headrace.state.bases import ChangeSummary
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
-from headrace.task.block_writer import AnyNumbers, Task, write_keyed
-from headrace.task.reports import TableUse, TaskReport
-from headrace.task.state_table_groups import Lying, known
+from headrace.task.block_writer import AnyNumbers, Task, write_table_rows
+from headrace.task.reports import ReportBuilder, TableUse
+from headrace.task.state_table_groups import StateTableGroups, table_state
 
 if TYPE_CHECKING:
     from headrace.task.stages import Epoch
 
-TOGETHER = 2_000_000  # rows that are read at once to build tables
+MOST_ROWS_READ = 2_000_000  # rows that are read at once to build tables
 
 
 @dataclass(frozen=True)
@@ -58,25 +58,27 @@ class _Opened:
     """A table of one substream in this epoch."""
 
     table: KeyedTable
-    cache: caches.Cache | None
+    cache: caches.TableCache | None
 
     @property
     def why(self) -> str:
         """It was built from blocks."""
         if self.cache is None:
             return caches.OFF
-        return caches.FULL if self.cache.full else self.cache.why or caches.COLD
+        return caches.NO_SPACE if self.cache.full else self.cache.why or caches.COLD
 
 
-class Keeping:
+class SlotStateTables:
     """What a slot has of the tables: it is asked and told by the operator, then it writes."""
 
-    def __init__(self, epoch: Epoch, operator: Operator, task: Task, groups: Sequence[int], report: TaskReport) -> None:
+    def __init__(
+        self, epoch: Epoch, operator: Operator, task: Task, groups: Sequence[int], report: ReportBuilder
+    ) -> None:
         self.epoch, self.operator, self.task, self.report = epoch, operator, task, report
         self.groups = np.asarray(sorted(groups), np.int64)  # of the operator
         self._changes: dict[str, Change] = {}
         self._open: dict[str, dict[int, _Opened]] = {}
-        self._use: caches.Use | None = None
+        self._use: caches.CacheUse | None = None
 
     def close(self, error: BaseException | None) -> None:
         """Whether it wrote or failed: others may have the caches now. A table that was damaged is the error, whatever the
@@ -106,7 +108,7 @@ class Keeping:
 
     def open(self, table: str, substreams: Sequence[int]) -> dict[int, KeyedTable]:
         """The tables of some substreams, to be changed: found in place, or built from blocks."""
-        opened, missing = self._open.setdefault(table, {}), dict[int, caches.Cache | None]()
+        opened, missing = self._open.setdefault(table, {}), dict[int, caches.TableCache | None]()
         for substream, cache in self._caches(table, substreams):
             found = self._in_place(table, cache)
             if found is None:
@@ -121,23 +123,23 @@ class Keeping:
         self.report.used(self.operator.name, use)
         return {substream: opened[substream].table for substream in substreams}
 
-    def _built(self, table: str, rows: pa.Table | None, cache: caches.Cache | None) -> _Opened:
-        at = None if rows is None else np.asarray(rows.column(state_tables.AT))
-        own = None if rows is None else rows.drop_columns([state_tables.AT])
+    def _built(self, table: str, rows: pa.Table | None, cache: caches.TableCache | None) -> _Opened:
+        at = None if rows is None else np.asarray(rows.column(state_tables.EPOCH_COLUMN))
+        own = None if rows is None else rows.drop_columns([state_tables.EPOCH_COLUMN])
         return _Opened(KeyedTable(self._declared(table), table, own, MEMORY if cache is None else cache, at), cache)
 
-    def _caches(self, table: str, substreams: Sequence[int]) -> Iterator[tuple[int, caches.Cache | None]]:
+    def _caches(self, table: str, substreams: Sequence[int]) -> Iterator[tuple[int, caches.TableCache | None]]:
         trust, name = self.epoch.caches, self.operator.name
         if trust is None or name not in trust.operators:
             yield from ((substream, None) for substream in substreams)
             return
         if self._use is None:
-            self._use = caches.Use(self.epoch.run, trust.limit, held=trust.held)
+            self._use = caches.CacheUse(self.epoch.run, trust.limit, held=trust.held)
         stamps, shape = trust.stamps.get((name, table), {}), repr(self._declared(table).describe())
         for substream in substreams:
             yield substream, self._use.take(name, table, shape, substream, stamps.get(substream))
 
-    def _in_place(self, table: str, cache: caches.Cache | None) -> KeyedTable | None:
+    def _in_place(self, table: str, cache: caches.TableCache | None) -> KeyedTable | None:
         if cache is None or cache.why is not None:
             return None
         if cache.found is None:
@@ -145,7 +147,7 @@ class Keeping:
             return kept
         try:
             return KeyedTable.reopen(self._declared(table), table, cache.found, cache)
-        except Damaged:
+        except DamagedTable:
             cache.why = caches.DAMAGED
             return None
 
@@ -157,7 +159,7 @@ class Keeping:
         of = lying.of_substreams(numbers)
         live = np.asarray(self._before(table).rows, np.int64).reshape(lying.units, -1).sum(1)
         units = np.unique(of)
-        batch = np.cumsum(live[units]) // TOGETHER
+        batch = np.cumsum(live[units]) // MOST_ROWS_READ
         for number in np.unique(batch):
             mine = units[batch == number]
             rows = by_substream(self._rows(table, mine)) if live[mine].any() else {}
@@ -169,7 +171,7 @@ class Keeping:
         if table in self._changes:
             raise EngineError(f"{self._words(table)} was changed twice in one epoch")
         try:
-            delta = state_tables.delta(self._declared(table), put, gone, self.epoch.number)
+            delta = state_tables.changed_rows(self._declared(table), put, gone, self.epoch.number)
         except (StateError, pa.ArrowException) as error:
             raise EngineError(f"{self._words(table)}: {error}") from error
         self._changes[table] = self._checked(table, delta, put.num_rows, old)
@@ -234,21 +236,23 @@ class Keeping:
             raise EngineError(f"{self._words(table)}: group {group} should have {now} rows now, found {found[group]}")
         rows = pa.concat_tables([rest, base])
         groups = np.concatenate([change.groups[~in_whole], base_groups])
-        block = write_keyed(self.epoch, self.task, rows, groups, len(before)) if rows.num_rows else None
+        block = write_table_rows(self.epoch, self.task, rows, groups, len(before)) if rows.num_rows else None
         live = dict(zip(touched.tolist(), change.rows[touched].tolist(), strict=True))
         replaced = change.old[(change.old >= 0) & ~np.isin(change.groups, old)]
-        marks = int(np.count_nonzero(np.asarray(rest.column(state_tables.GONE))))
-        told = Told(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
+        marks = int(np.count_nonzero(np.asarray(rest.column(state_tables.DELETED_COLUMN))))
+        told = ChangeSummary(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
         self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), told)
 
     def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> tuple[pa.Table, AnyNumbers]:
         """(all rows that groups hold now: those before the epoch, if there were any, and what changed; the epochs of the
         former)."""
         declared, number = self._declared(table), self.epoch.number
-        dated = state_tables.read_dated(self.task.reader, self._before(table), groups, self._words(table))
-        old = dated.drop_columns([state_tables.AT])
-        rows = state_tables.stamped(state_tables.live(declared, [state_tables.stamped(old, number - 1), delta]), number)
-        return rows, np.asarray(dated.column(state_tables.AT))
+        dated = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), groups, self._words(table))
+        old = dated.drop_columns([state_tables.EPOCH_COLUMN])
+        rows = state_tables.with_stored_columns(
+            state_tables.live_rows(declared, [state_tables.with_stored_columns(old, number - 1), delta]), number
+        )
+        return rows, np.asarray(dated.column(state_tables.EPOCH_COLUMN))
 
     def _nothing(self, table: str) -> Change:
         rows = np.asarray(self._before(table).rows, np.int64)
@@ -265,10 +269,10 @@ class Keeping:
     def _before(self, table: str) -> TableState:
         state = self.epoch.state.get(self.operator.name)
         self._declared(table)
-        return known(state, table, self.operator, self.epoch.groups)
+        return table_state(state, table, self.operator, self.epoch.groups)
 
-    def _lying(self, table: str) -> Lying:
-        return Lying.of(self.operator, self._before(table), self.epoch.groups)
+    def _lying(self, table: str) -> StateTableGroups:
+        return StateTableGroups.of(self.operator, self._before(table), self.epoch.groups)
 
     def _is_mine(self, table: str, groups: AnyNumbers) -> npt.NDArray[np.bool_]:
         lying = self._lying(table)
@@ -277,7 +281,7 @@ class Keeping:
     def _rows(self, table: str, units: AnyNumbers) -> pa.Table:
         """All rows of some units before the epoch, with `__at`."""
         fine = self._lying(table).fine(units)
-        found = state_tables.read_dated(self.task.reader, self._before(table), fine, self._words(table))
+        found = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), fine, self._words(table))
         self.report.work.opened[self.operator.name] += found.nbytes
         return found
 
@@ -297,7 +301,7 @@ def by_substream(table: pa.Table) -> dict[int, pa.Table]:
     """The rows of each, without the column that says which."""
     numbers = np.asarray(table.column(SUBSTREAM))
     order = np.argsort(numbers, kind="stable")
-    rows = arrow.take(table.drop_columns([SUBSTREAM]), order)
+    rows = arrow.take_rows(table.drop_columns([SUBSTREAM]), order)
     found, starts = np.unique(numbers[order], return_index=True)
     pieces = zip(found.tolist(), starts.tolist(), [*starts[1:].tolist(), len(numbers)], strict=False)
     return {number: rows.slice(start, stop - start) for number, start, stop in pieces}
@@ -309,11 +313,13 @@ def _marked(parts: Sequence[pa.Table], substreams: Sequence[int]) -> pa.Table:
     return pa.concat_tables(parts).add_column(0, pa.field(SUBSTREAM, pa.int32()), pa.array(numbers))
 
 
-def write_merged(epoch: Epoch, task: Task, operator: Operator, table: str, blocks: Sequence[Block]) -> Block:
+def write_merged_table(epoch: Epoch, task: Task, operator: Operator, table: str, blocks: Sequence[Block]) -> Block:
     """One block with the rows of several that still count."""
-    state = known(epoch.state.get(operator.name), table, operator, epoch.groups)
+    state = table_state(epoch.state.get(operator.name), table, operator, epoch.groups)
     what, fine = f"table {table!r} of {operator.name}", len(state.rows)
-    found = [state_tables.opened(task.reader, state, block, fine, what) for block in blocks]
-    rows = state_tables.newest(state, [state_tables.counting(block, np.arange(fine), state.renewed) for block in found])
+    found = [state_tables.open_table_block(task.reader, state, block, fine, what) for block in blocks]
+    rows = state_tables.newest_rows(
+        state, [state_tables.live_candidates(block, np.arange(fine), state.renewed) for block in found]
+    )
     groups = np.asarray(rows.column(state_tables.GROUP))
-    return write_keyed(epoch, task, rows.drop_columns([state_tables.GROUP]), groups, fine)
+    return write_table_rows(epoch, task, rows.drop_columns([state_tables.GROUP]), groups, fine)

@@ -10,17 +10,17 @@ import pyarrow as pa
 from headrace.columnar.arrow import Numbers
 from headrace.errors import EngineError
 from headrace.kernels.keyed.keyed_table import KeyedTable
-from headrace.operators.base import Appended, Operator, Replaced
+from headrace.operators.base import AppendedState, Operator, ReplacedState
 from headrace.plan import Step
 from headrace.state.blocks import Block, OpenBlock
 from headrace.support.event_time import FOREVER
 from headrace.task import watermarks
-from headrace.task.block_writer import Task, opened, reach, slice_for, write_grouped, write_rows
+from headrace.task.block_writer import Task, group_reach, open_state_block, slice_for, write_grouped, write_rows
 from headrace.task.inbox import Inputs
-from headrace.task.places import in_operators
-from headrace.task.slot_state_tables import Keeping
-from headrace.task.steps import Aside
-from headrace.task.trimming import trimmed
+from headrace.task.places import operator_failure_points
+from headrace.task.slot_state_tables import SlotStateTables
+from headrace.task.steps import Rejects
+from headrace.task.trimming import blocks_rewritten
 
 if TYPE_CHECKING:
     from headrace.task.stages import Epoch
@@ -38,9 +38,9 @@ class EpochSlot:
         operator: Operator,
         task: Task,
         given: Sequence[Inputs],
-        clocks: Mapping[str, watermarks.Clock],
+        clocks: Mapping[str, watermarks.SourceClock],
         seen: watermarks.Seen,
-        aside: Aside,
+        aside: Rejects,
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.aside, self.report, self.work = aside, aside.report, aside.report.work
@@ -49,7 +49,7 @@ class EpochSlot:
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
         self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
         self.bound = FOREVER if epoch.best_effort else min(self.after)
-        self._keeping = Keeping(epoch, operator, task, self.groups(0), self.report) if operator.tables else None
+        self._keeping = SlotStateTables(epoch, operator, task, self.groups(0), self.report) if operator.tables else None
 
     def __enter__(self) -> Self:
         return self
@@ -72,12 +72,12 @@ class EpochSlot:
         return state.inputs[side] if state else ()
 
     def trimmed(self, side: int) -> list[Block]:
-        assert isinstance(self.operator, Appended)
+        assert isinstance(self.operator, AppendedState)
         blocks = [*self.old(side), *self.new(side)]
-        return trimmed(self.epoch, self.operator, blocks, self.before[side], self.after[side])
+        return blocks_rewritten(self.epoch, self.operator, blocks, self.before[side], self.after[side])
 
     def left(self, side: int, table: pa.Table) -> None:
-        assert isinstance(self.operator, Appended)
+        assert isinstance(self.operator, AppendedState)
         if table.num_rows:
             block = write_grouped(self.epoch, self.task, self.operator, side, table).block
             self.report.added(self.operator.name, side, block)
@@ -90,9 +90,9 @@ class EpochSlot:
         parts = self._parts(side)
         if not self.groups(side) and not parts:
             return []
-        found = [opened(self.task, self.operator, side, block) for block in blocks]
-        tables = [slice_for(block, self.groups(side, reach(block.table)), self.total) for block in found]
-        tables += [part_of(block, *part) for part in parts for block in found]
+        found = [open_state_block(self.task, self.operator, side, block) for block in blocks]
+        tables = [slice_for(block, self.groups(side, group_reach(block.table)), self.total) for block in found]
+        tables += [hot_group_cell(block, *part) for part in parts for block in found]
         self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
 
@@ -101,7 +101,7 @@ class EpochSlot:
         return layout.parts(self.number, side) if self.number < layout.slots else []
 
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
-        return self.aside.run_steps(rows, steps, in_operators(self.epoch.plan)[self.operator.name])
+        return self.aside.run_steps(rows, steps, operator_failure_points(self.epoch.plan)[self.operator.name])
 
     @property
     def reached(self) -> int:
@@ -115,7 +115,7 @@ class EpochSlot:
 
     def held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Held tuples and those that arrived now, in one table."""
-        tables = [opened(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
+        tables = [open_state_block(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
         tables += [_widen(rows, schema) for rows in self.rows(side)]
         tables = [table for table in tables if table.num_rows]
         return pa.concat_tables(tables) if tables else schema.empty_table()
@@ -125,7 +125,7 @@ class EpochSlot:
         if table.num_rows == 0:
             return
         if grouped:
-            assert isinstance(self.operator, Replaced)
+            assert isinstance(self.operator, ReplacedState)
             block = write_grouped(self.epoch, self.task, self.operator, side, table).block
         else:
             block = write_rows(self.epoch, self.task, table)
@@ -148,7 +148,7 @@ class EpochSlot:
             self._keeping.write()
 
     @property
-    def _tables(self) -> Keeping:
+    def _tables(self) -> SlotStateTables:
         if self._keeping is None:
             raise EngineError(f"{self.operator.name} has no keyed tables")
         return self._keeping
@@ -169,7 +169,7 @@ class EpochSlot:
         self.report.noted(self.operator.name, data)
 
 
-def part_of(block: OpenBlock, group: int, which: int, parts: int) -> pa.Table:
+def hot_group_cell(block: OpenBlock, group: int, which: int, parts: int) -> pa.Table:
     """The rows of a group in a block, cut into parts: one of them."""
     rows = block.slice([group])
     start, stop = (rows.num_rows * end // parts for end in (which, which + 1))

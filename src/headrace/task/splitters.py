@@ -18,29 +18,29 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.control.splitter_count import Splitters
 from headrace.errors import SourceError
-from headrace.sources import check_schema, fitting
+from headrace.sources import check_schema, columns_to_read
 from headrace.sources.physical_windows import FILES
-from headrace.sources.protocol import Cut, Piece, Reader
-from headrace.task.stages import Epoch, Window
+from headrace.sources.protocol import Piece, Reader, TakenInput
+from headrace.task.stages import Epoch, PhysicalWindow
 
 OPENING = 64 << 10  # bytes that could be read while a file is opened
 
 
-class Portion(NamedTuple):
+class SourcePiece(NamedTuple):
     """A piece of what was taken of a source."""
 
     source: str
     piece: Piece
 
 
-def dealt(taken: Sequence[Cut], splitters: Splitters) -> list[list[Portion]]:
+def assign_pieces(taken: Sequence[TakenInput], splitters: Splitters) -> list[list[SourcePiece]]:
     """What each splitter reads: the largest first, to whom has least so far; in the order in which it was taken."""
-    portions = [Portion(each.source, piece) for each in taken for piece in each.cut(splitters.W)]
+    portions = [SourcePiece(each.source, piece) for each in taken for piece in each.cut(splitters.W)]
     sizes = [portion.piece.size + OPENING for portion in portions]
-    return [[portions[place] for place in sorted(places)] for places in deal(sizes, splitters.p)]
+    return [[portions[place] for place in sorted(places)] for places in balance_sizes(sizes, splitters.p)]
 
 
-def deal(sizes: Sequence[int], hands: int) -> list[list[int]]:
+def balance_sizes(sizes: Sequence[int], hands: int) -> list[list[int]]:
     """Places of sizes, to at most so many hands, none of them empty.
 
     >>> deal([5, 1, 4, 2], 2)
@@ -55,13 +55,13 @@ def deal(sizes: Sequence[int], hands: int) -> list[list[int]]:
     return found
 
 
-def read_windows(epoch: Epoch, portions: Iterable[Portion]) -> Iterator[Window]:
+def read_windows(epoch: Epoch, portions: Iterable[SourcePiece]) -> Iterator[PhysicalWindow]:
     """What a splitter was dealt, source by source."""
     for name, together in itertools.groupby(portions, lambda each: each.source):
         wanted = partial(_columns, epoch, epoch.plan.source(name))
         pieces = [portion.piece for portion in together]
         for read in reader_of(epoch, name).read(pieces, wanted, keep=epoch.keep_failed):
-            yield Window(name, read.rows, read.arrived, read.where, read.partition, read.unread, read.amount)
+            yield PhysicalWindow(name, read.rows, read.arrived, read.where, read.partition, read.unread, read.amount)
 
 
 def reader_of(epoch: Epoch, source: str) -> Reader:
@@ -75,4 +75,4 @@ def _columns(epoch: Epoch, source: p.SourceInput, where: str, found: pa.Schema) 
         check_schema(found, source, wanted)
     except SourceError as error:
         raise SourceError(f"{error}; found in {where!r}") from None
-    return fitting(found, source, wanted)
+    return columns_to_read(found, source, wanted)

@@ -20,13 +20,13 @@ import pyarrow.compute as pc
 from headrace import plan as p
 from headrace.columnar import arrow
 from headrace.errors import EngineError, SourceError
-from headrace.operators.base import Appended
+from headrace.operators.base import AppendedState
 from headrace.routing import Layout
 from headrace.sinks import PartSink
 from headrace.sources import as_tuples, check_text
-from headrace.sources.protocol import NO_MESSAGES, Amount, Reader, Unread
+from headrace.sources.protocol import NO_MESSAGES, MessageAmount, Reader, UnreadMessages
 from headrace.state.blocks import Block
-from headrace.state.caches import Trust
+from headrace.state.caches import CacheStamps
 from headrace.state.manifest import OperatorState, TableVersion
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER
 from headrace.task import slot_state_tables, watermarks
@@ -34,10 +34,10 @@ from headrace.task.block_writer import Task, write_merged
 from headrace.task.inbox import Inbox, Inputs
 from headrace.task.messages import Goodbye, Message
 from headrace.task.outlet import Outlet
-from headrace.task.places import Place, on_edges, unread_messages
-from headrace.task.reports import SourceCounts, TaskReport
+from headrace.task.places import FailurePoint, edge_failure_points, unread_message_points
+from headrace.task.reports import ReportBuilder, SourceCounts
 from headrace.task.slots import EpochSlot
-from headrace.task.work import Began
+from headrace.task.work import TaskTimer
 
 Marks = npt.NDArray[np.bool_]
 
@@ -63,7 +63,7 @@ class Epoch:
     folder: str  # where the state is: the uri of its storage
     slots: int
     groups: int
-    clocks: Mapping[str, watermarks.Clock]  # after the last epoch
+    clocks: Mapping[str, watermarks.SourceClock]  # after the last epoch
     layouts: Mapping[str, Layout]  # of the operators that follow no other; `layout_of` knows those of all
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # per slot
@@ -78,7 +78,7 @@ class Epoch:
     query: str = ""  # the state's name, for sinks
     run: str = ""  # another one with every start
     sinks: Mapping[str, PartSink] = field(default_factory=dict)  # by result: those that take their parts in tasks
-    caches: Trust | None = None  # None: tables are built from blocks
+    caches: CacheStamps | None = None  # None: tables are built from blocks
     readers: Mapping[str, Reader] = field(
         default_factory=dict
     )  # by source: who reads what tasks are dealt; none: files
@@ -90,14 +90,14 @@ class Epoch:
         return {n: self.layouts[n] if n == leader else self.layouts[leader].handed_on() for n, leader in leaders}
 
     @cached_property
-    def places(self) -> Mapping[tuple[Any, ...], Place]:
+    def places(self) -> Mapping[tuple[Any, ...], FailurePoint]:
         """Where tuples can fail along edges."""
-        return on_edges(self.plan)
+        return edge_failure_points(self.plan)
 
     @cached_property
-    def unread(self) -> Mapping[str, Place]:
+    def unread(self) -> Mapping[str, FailurePoint]:
         """By source, where messages go that cannot be read."""
-        return unread_messages(self.plan)
+        return unread_message_points(self.plan)
 
     @cached_property
     def live(self) -> frozenset[str]:
@@ -107,7 +107,7 @@ class Epoch:
 
 
 @dataclass(frozen=True)
-class Window:
+class PhysicalWindow:
     """A physical window of a source: delivered rows, and when they arrived (seconds, for latency only)."""
 
     source: str
@@ -116,18 +116,18 @@ class Window:
     path: str | None = (
         None  # of the file or messages that it is of, to name it in errors; it was checked as it was read
     )
-    partition: str = watermarks.WHOLE
-    unread: Unread | None = None  # messages that came with it and could not be read
-    amount: Amount = NO_MESSAGES
+    partition: str = watermarks.UNPARTITIONED
+    unread: UnreadMessages | None = None  # messages that came with it and could not be read
+    amount: MessageAmount = NO_MESSAGES
 
 
 # --- stage 0 -------------------------------------------------------------------------------------------------------
 
 
-def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Message]:
+def run_splitter(epoch: Epoch, task: Task, windows: Iterable[PhysicalWindow]) -> Iterator[Message]:
     """Accept the tuples of the sources and send each where the plan wants it."""
-    began = Began()
-    report = TaskReport(task.itself, task.stamp)
+    began = TaskTimer()
+    report = ReportBuilder(task.itself, task.stamp)
     outlet = Outlet(epoch, task, report, Inputs())  # nothing is handed over: no operator runs in stage 0
     counts = {s.name: SourceCounts() for s in epoch.plan.sources}
     for window in windows:
@@ -135,7 +135,7 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
         counts[source.name].read(window.amount)
         if window.unread is not None:
             outlet.aside.failed(epoch.unread[source.name], window.unread)
-        for piece in arrow.cut(window.rows):
+        for piece in arrow.split_table(window.rows):
             with report.work.timed(source.name):
                 accepted = _accept(epoch, source, replace(window, rows=piece), counts[source.name], outlet)
             outlet.put(source.name, 0, accepted)
@@ -148,7 +148,7 @@ def split(epoch: Epoch, task: Task, windows: Iterable[Window]) -> Iterator[Messa
     yield from outlet.finish(seen, (), began)
 
 
-def _tuples(epoch: Epoch, source: p.SourceInput, window: Window) -> pa.Table:
+def _tuples(epoch: Epoch, source: p.SourceInput, window: PhysicalWindow) -> pa.Table:
     try:
         if window.path is None:  # files are checked as they are read
             check_text(window.rows, source.name)
@@ -159,14 +159,16 @@ def _tuples(epoch: Epoch, source: p.SourceInput, window: Window) -> pa.Table:
         raise SourceError(f"{error}; found in {window.path!r}") from None
 
 
-def _accept(epoch: Epoch, source: p.SourceInput, window: Window, counts: SourceCounts, outlet: Outlet) -> pa.Table:
+def _accept(
+    epoch: Epoch, source: p.SourceInput, window: PhysicalWindow, counts: SourceCounts, outlet: Outlet
+) -> pa.Table:
     """The tuples of a window that are accepted; late and rejected ones are put aside, and all are counted.
 
     Mostly all are accepted, which their smallest and largest time say: one look at the times.
     """
     tuples = _tuples(epoch, source, window)
     counts.deliver(window.arrived, tuples.num_rows)
-    clock = watermarks.Clock() if epoch.bounded else epoch.clocks[source.name]
+    clock = watermarks.SourceClock() if epoch.bounded else epoch.clocks[source.name]
     furthest = watermarks.accepts_until(clock, source.lateness, source.ahead)
     smallest, largest = _span(tuples)
     if tuples.column("ts").null_count or smallest < max(clock.watermark, -FURTHEST) or largest > furthest:
@@ -198,10 +200,10 @@ def _others(tuples: pa.Table, watermark: int, furthest: int) -> tuple[Marks, Mar
 # --- later stages --------------------------------------------------------------------------------------------------
 
 
-def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
+def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
     """Run the operators of a stage in one slot on what was sent to it."""
-    began = Began()
-    inbox, handed, report = Inbox(), Inputs(), TaskReport(task.itself, task.stamp)
+    began = TaskTimer()
+    inbox, handed, report = Inbox(), Inputs(), ReportBuilder(task.itself, task.stamp)
     outlet = Outlet(epoch, task, report, handed)
     here = {operator.name for operator in epoch.plan.at(stage)}
     for message in messages:
@@ -215,7 +217,7 @@ def process(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -
             yield outlet.passing(message)
     _check_complete(inbox, epoch, stage, task.partition)
     report.heard_of(inbox.largest)
-    clocks = watermarks.advance(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
+    clocks = watermarks.advance_clocks(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
             yield from outlet.flush()
@@ -239,15 +241,15 @@ def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:
         raise EngineError(msg)
 
 
-def _merge_runs(epoch: Epoch, stage: int, task: Task, report: TaskReport) -> None:
+def _merge_runs(epoch: Epoch, stage: int, task: Task, report: ReportBuilder) -> None:
     for merge in epoch.merges[task.partition] if epoch.merges else ():
         operator = epoch.plan.by_name[merge.operator]
         if operator.stage != stage:
             continue
         if merge.table is not None:
-            block = slot_state_tables.write_merged(epoch, task, operator, merge.table, merge.blocks)
+            block = slot_state_tables.write_merged_table(epoch, task, operator, merge.table, merge.blocks)
         else:
-            assert isinstance(operator, Appended)
+            assert isinstance(operator, AppendedState)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks, merge.piece)
         gone = [b.name for b in merge.blocks] if merge.piece[0] == 0 else []  # once, however many pieces there are
         for name, inputs in ((operator.name, merge.inputs), *((name, (side,)) for name, side in merge.also)):

@@ -24,7 +24,7 @@ from headrace.state.manifest import OperatorState, TableState
 FINE = 512  # groups of a table, about; each is a number in every manifest
 
 
-def known(state: OperatorState | None, name: str, operator: Operator, groups: int) -> TableState:
+def table_state(state: OperatorState | None, name: str, operator: Operator, groups: int) -> TableState:
     """A table as the last manifest has it; in the first epoch there is nothing."""
     if state is not None and name in state.tables:
         return state.tables[name]
@@ -43,7 +43,7 @@ def _units(grouping: Grouping, groups: int) -> int:
 
 
 @dataclass(frozen=True)
-class Lying:
+class StateTableGroups:
     """How one table lies."""
 
     grouping: Grouping
@@ -52,10 +52,10 @@ class Lying:
     parts: int
 
     @staticmethod
-    def of(operator: Operator, state: TableState, groups: int) -> Lying:
+    def of(operator: Operator, state: TableState, groups: int) -> StateTableGroups:
         grouping, fine = operator.groupings[0], len(state.rows)
         units = groups if fine == groups else _units(grouping, groups)
-        return Lying(grouping, groups, units, fine // units)
+        return StateTableGroups(grouping, groups, units, fine // units)
 
     def rows(self, table: pa.Table, key: tuple[str, ...]) -> Numbers:
         """The group of every row."""

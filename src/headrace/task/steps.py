@@ -15,34 +15,34 @@ from headrace import plan as p
 from headrace.columnar import arrow
 from headrace.columnar.types import SUBSTREAM
 from headrace.errors import CorruptState
-from headrace.kernels.joins.table_join import kept, look_up, wanted
-from headrace.kernels.stateless.split import split
-from headrace.kernels.stateless.steps import Failed, run_step
+from headrace.kernels.joins.table_join import indexed_table, join_table, table_columns_read
+from headrace.kernels.stateless.split import split_window
+from headrace.kernels.stateless.steps import FailedTuples, run_step
 from headrace.plan.columns_read import names_of
-from headrace.sources.protocol import Unread
+from headrace.sources.protocol import UnreadMessages
 from headrace.state.blocks import REPAIR
-from headrace.task.block_writer import Task, write_out
-from headrace.task.places import LATE, Place, key_of
-from headrace.task.reports import TaskReport
+from headrace.task.block_writer import Task, write_output
+from headrace.task.places import LATE, FailurePoint, step_key
+from headrace.task.reports import ReportBuilder
 
 if TYPE_CHECKING:
     from headrace.task.stages import Epoch
 
 
-FULL = 1_000_000  # tuples that are worked on together
+MOST_TUPLES_TOGETHER = 1_000_000  # tuples that are worked on together
 
 
-class Aside:
-    def __init__(self, epoch: Epoch, task: Task, report: TaskReport) -> None:
+class Rejects:
+    def __init__(self, epoch: Epoch, task: Task, report: ReportBuilder) -> None:
         self.epoch, self.task, self.report = epoch, task, report
         self._late: dict[tuple[str, str], list[pa.Table]] = {}
-        self._failed: dict[Place, list[pa.Table]] = {}
+        self._failed: dict[FailurePoint, list[pa.Table]] = {}
 
     def late(self, source: str, reason: str, table: pa.Table) -> None:
         if table.num_rows and self.epoch.keep_late:
             self._late.setdefault((source, reason), []).append(_marked(table, source, [reason] * table.num_rows))
 
-    def failed(self, place: Place, failed: Failed | Unread) -> None:
+    def failed(self, place: FailurePoint, failed: FailedTuples | UnreadMessages) -> None:
         self.report.failed(place.source, place.words, failed.tuples.num_rows)
         if self.epoch.keep_late:
             reasons = [f"failed: {place.words}: {why}" for why in failed.reasons()]
@@ -56,16 +56,16 @@ class Aside:
         self._late, self._failed = {}, {}
 
     def _put(self, result: str, table: pa.Table) -> None:
-        self.report.put_aside(result, write_out(self.epoch, self.task, result, table))
+        self.report.put_aside(result, write_output(self.epoch, self.task, result, table))
 
-    def run_step(self, table: pa.Table, step: p.Step, *, last: bool = False) -> tuple[pa.Table, Sequence[Failed]]:
+    def run_step(self, table: pa.Table, step: p.Step, *, last: bool = False) -> tuple[pa.Table, Sequence[FailedTuples]]:
         """What comes out of a step, counted, and who failed in it; they stop the run unless it keeps them.
 
         last: what goes nowhere may stay among the tuples of a split, since whoever writes them leaves it out.
         """
         keep = self.epoch.keep_failed and p.may_fail(step)
         if isinstance(step, p.SplitStep):
-            found = split(table, step, keep=keep)
+            found = split_window(table, step, keep=keep)
             self.report.split(step.name, found.counts, found.largest)
             return found.marked if last and not step.replicate else found.tuples, found.failed
         if isinstance(step, p.TableStep):
@@ -81,11 +81,11 @@ class Aside:
         """
         block = self.epoch.tables[step.table].block
         rows = self.task.reader.open(block).table
-        if missing := sorted(wanted(step) - names_of(rows.column_names)):
+        if missing := sorted(table_columns_read(step) - names_of(rows.column_names)):
             raise CorruptState(f"block {block.name} is no version of table {step.table}: it has no {missing}. {REPAIR}")
-        return _together(look_up(table, kept(step, rows, block.checksum)))
+        return _together(join_table(table, indexed_table(step, rows, block.checksum)))
 
-    def run_steps(self, table: pa.Table, steps: Sequence[p.Step], place: Place) -> pa.Table:
+    def run_steps(self, table: pa.Table, steps: Sequence[p.Step], place: FailurePoint) -> pa.Table:
         """Steps in an operator of their own."""
         for step in steps:
             table, found = self.run_step(table, step)
@@ -102,17 +102,17 @@ class Walk:
     other edge needs is not kept.
     """
 
-    def __init__(self, aside: Aside, table: pa.Table, edges: Iterable[p.Edge]) -> None:
+    def __init__(self, aside: Rejects, table: pa.Table, edges: Iterable[p.Edge]) -> None:
         self.aside, self.epoch = aside, aside.epoch
         self._wanted = Counter(edge.steps[:depth] for edge in edges for depth in range(1, len(edge.steps) + 1))
         self._done: dict[tuple[p.Step, ...], list[pa.Table]] = {(): [table]}
-        self._failed: dict[tuple[Any, ...], Sequence[Failed]] = {}
+        self._failed: dict[tuple[Any, ...], Sequence[FailedTuples]] = {}
 
     def along(self, edge: p.Edge) -> Iterator[pa.Table]:
         """One table as a rule; several where a join with a table makes more of it than is worked on together."""
         begun = next(depth for depth in range(len(edge.steps), -1, -1) if edge.steps[:depth] in self._done)
         tables: Iterable[pa.Table] = self._done[edge.steps[:begun]]
-        failed: dict[tuple[Any, ...], list[Failed]] = {}
+        failed: dict[tuple[Any, ...], list[FailedTuples]] = {}
         for depth in range(begun, len(edge.steps)):
             again = self._wanted[edge.steps[: depth + 1]] > 1
             tables = self._stepped(tables, edge, depth, not again, failed)
@@ -123,7 +123,7 @@ class Walk:
             self._keep(key, found)
 
     def _stepped(
-        self, tables: Iterable[pa.Table], edge: p.Edge, depth: int, alone: bool, failed: dict[Any, list[Failed]]
+        self, tables: Iterable[pa.Table], edge: p.Edge, depth: int, alone: bool, failed: dict[Any, list[FailedTuples]]
     ) -> Iterator[pa.Table]:
         step, last = edge.steps[depth], alone and depth + 1 == len(edge.steps)
         for table in tables:
@@ -132,10 +132,10 @@ class Walk:
                 continue
             found, failing = self.aside.run_step(table, step, last=last)
             if failing:
-                failed.setdefault(key_of(edge, depth), []).extend(failing)
+                failed.setdefault(step_key(edge, depth), []).extend(failing)
             yield found
 
-    def _keep(self, key: tuple[Any, ...], failed: Sequence[Failed]) -> None:
+    def _keep(self, key: tuple[Any, ...], failed: Sequence[FailedTuples]) -> None:
         """Of a `case` the branch that asks most: who fails in an earlier one fails in it as well."""
         if _rows(self._failed.get(key, ())) < _rows(failed):
             self._failed[key] = failed
@@ -151,14 +151,17 @@ def _together(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
     gathered: list[pa.Table] = []
     for table in tables:
         gathered.append(table)
-        if sum(t.num_rows for t in gathered) >= FULL or sum(t.nbytes for t in gathered) >= arrow.PIECE:
+        if (
+            sum(t.num_rows for t in gathered) >= MOST_TUPLES_TOGETHER
+            or sum(t.nbytes for t in gathered) >= arrow.MOST_TABLE_BYTES
+        ):
             yield pa.concat_tables(gathered)
             gathered = []
     if gathered:
         yield pa.concat_tables(gathered)
 
 
-def _rows(failed: Sequence[Failed]) -> int:
+def _rows(failed: Sequence[FailedTuples]) -> int:
     return sum(each.tuples.num_rows for each in failed)
 
 

@@ -12,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.operators.base import Appended
+from headrace.operators.base import AppendedState
 from headrace.state.blocks import Block
 
 if TYPE_CHECKING:
     from headrace.task.stages import Epoch
 
 
-def trimmed(epoch: Epoch, operator: Appended, blocks: Sequence[Block], before: int, after: int) -> list[Block]:
+def blocks_rewritten(
+    epoch: Epoch, operator: AppendedState, blocks: Sequence[Block], before: int, after: int
+) -> list[Block]:
     """Those of an input's blocks of which the slots write anew what is left when its watermark goes from one to the other."""
     merges = [merge for of_slot in epoch.merges for merge in of_slot if merge.operator == operator.name]
     merged = {block.name for merge in merges for block in merge.blocks}

@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from headrace.support.user_code import noted_by
+from headrace.support.user_code import note_calls
 
-LENGTH = 400  # bytes of a note
+NOTE_BYTES = 400  # bytes of a note
 
 
 def _path(folder: str, run: str, attempt: int) -> Path:
@@ -33,14 +33,14 @@ class _File:
         with contextlib.suppress(OSError):  # a note is a help, and no reason to fail
             if self._content is None:
                 self._content = self._mapped()
-            self._content[:] = words.encode()[:LENGTH].ljust(LENGTH)
+            self._content[:] = words.encode()[:NOTE_BYTES].ljust(NOTE_BYTES)
 
     def _mapped(self) -> mmap.mmap:
         """The file in memory: a call of user code costs no call of the system, and what is written outlives the process."""
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.pwrite(handle, b" " * LENGTH, 0)  # takes its room on the disk now: a map without it ends the process
-            return mmap.mmap(handle, LENGTH)
+            os.pwrite(handle, b" " * NOTE_BYTES, 0)  # takes its room on the disk now: a map without it ends the process
+            return mmap.mmap(handle, NOTE_BYTES)
         finally:
             os.close(handle)
 
@@ -51,19 +51,19 @@ class _File:
 
 
 @contextmanager
-def watched(folder: str, run: str, attempt: int) -> Iterator[None]:
+def note_user_code(folder: str, run: str, attempt: int) -> Iterator[None]:
     """Note the user code that this task calls, as long as the block lasts."""
     note = _File(_path(folder, run, attempt))
     try:
-        with noted_by(note):
+        with note_calls(note):
             yield
     finally:
         note.remove()
 
 
-def last_call(folder: str, run: str, attempt: int) -> str:
+def last_user_call(folder: str, run: str, attempt: int) -> str:
     """Return the call that a task was making when its process died; empty: none."""
     try:
-        return _path(folder, run, attempt).read_bytes()[:LENGTH].decode(errors="replace").strip()
+        return _path(folder, run, attempt).read_bytes()[:NOTE_BYTES].decode(errors="replace").strip()
     except OSError:
         return ""

@@ -19,54 +19,54 @@ from headrace import plan as p
 from headrace.errors import EngineError, QueryError
 from headrace.operators.base import Operator
 from headrace.state.manifest import SourceState
-from headrace.support.event_time import FOREVER, FURTHEST, NEVER, minus
+from headrace.support.event_time import FOREVER, FURTHEST, NEVER, move_back
 
 Largest = dict[str, int]  # by split: the largest `ts` that was split
 Reached = Mapping[tuple[str, int], int]  # by producer and output: its watermark
 Heard = Mapping[str, int | None]  # partitions that spoke in an epoch: the largest `ts` accepted; None: all came late
 Seen = dict[str, dict[str, int | None]]  # the same by source
-WHOLE = ""  # the one partition of a source that has none
+UNPARTITIONED = ""  # the one partition of a source that has none
 
 
-class Part(NamedTuple):
+class PartitionClock(NamedTuple):
     """A partition's time after an epoch: the largest `ts` accepted of it (None: nothing yet), and whether it is idle."""
 
     largest: int | None = None
     idle: bool = False
 
-    def spoke(self, largest: int | None) -> Part:
-        return Part(max((ts for ts in (self.largest, largest) if ts is not None), default=None), idle=False)
+    def spoke(self, largest: int | None) -> PartitionClock:
+        return PartitionClock(max((ts for ts in (self.largest, largest) if ts is not None), default=None), idle=False)
 
 
 @dataclass(frozen=True)
-class Clock:
+class SourceClock:
     """A source's time after an epoch: the largest `ts` accepted (None: nothing yet), watermark, and whether idle."""
 
     largest: int | None = None
     watermark: int = NEVER
     idle: bool = False
-    partitions: Mapping[str, Part] = field(default_factory=dict)  # none: the source is one
+    partitions: Mapping[str, PartitionClock] = field(default_factory=dict)  # none: the source is one
 
     @staticmethod
-    def of(source: SourceState | None) -> Clock:
+    def of(source: SourceState | None) -> SourceClock:
         """As a manifest has it; None: nothing has come yet."""
         if source is None:
-            return Clock()
-        parts = {name: Part(part.largest, part.idle) for name, part in source.partitions.items()}
-        return Clock(source.largest, source.watermark, source.idle, parts)
+            return SourceClock()
+        parts = {name: PartitionClock(part.largest, part.idle) for name, part in source.partitions.items()}
+        return SourceClock(source.largest, source.watermark, source.idle, parts)
 
-    def with_partitions(self, names: Collection[str]) -> Clock:
+    def with_partitions(self, names: Collection[str]) -> SourceClock:
         """With those too; one that is new begins at the watermark, which it holds until it speaks or is idle."""
-        new = {name: Part() for name in names if name not in self.partitions}
+        new = {name: PartitionClock() for name in names if name not in self.partitions}
         return replace(self, partitions={**self.partitions, **new}, idle=self.idle and not new) if new else self
 
-    def silenced(self, quiet: Collection[str]) -> Clock:
+    def silenced(self, quiet: Collection[str]) -> SourceClock:
         """Some partitions are taken for idle; the source is, if all of them are."""
         parts = {name: part._replace(idle=part.idle or name in quiet) for name, part in self.partitions.items()}
         return replace(self, partitions=parts, idle=all(part.idle for part in parts.values()))
 
 
-def latest(seen: Seen, more: Mapping[str, Heard]) -> None:
+def merge_times(seen: Seen, more: Mapping[str, Heard]) -> None:
     """Add to what was seen what another task saw."""
     for source, heard in more.items():
         mine = seen.setdefault(source, {})
@@ -75,15 +75,15 @@ def latest(seen: Seen, more: Mapping[str, Heard]) -> None:
             mine[partition] = max(known, default=None)
 
 
-def further(largest: Largest, more: Mapping[str, int]) -> None:
+def merge_split_times(largest: Largest, more: Mapping[str, int]) -> None:
     """Add to how far splits have come what another task split."""
     for split, ts in more.items():
         largest[split] = max(ts, largest.get(split, ts))
 
 
-def advance(
-    plan: p.PhysicalPlan, clocks: Mapping[str, Clock], seen: Mapping[str, Heard], *, ended: Collection[str] = ()
-) -> dict[str, Clock]:
+def advance_clocks(
+    plan: p.PhysicalPlan, clocks: Mapping[str, SourceClock], seen: Mapping[str, Heard], *, ended: Collection[str] = ()
+) -> dict[str, SourceClock]:
     """The clocks after an epoch in which the sources in `seen` spoke; those that did are not idle, whatever was decided.
 
     Nothing more comes from the sources in `ended`: theirs stand at the end of time.
@@ -98,38 +98,38 @@ def advance(
     return moved
 
 
-def _moved(clock: Clock, heard: Heard, lateness: int) -> Clock:
+def _moved(clock: SourceClock, heard: Heard, lateness: int) -> SourceClock:
     """The clock of a source of which these partitions spoke."""
     if not clock.partitions:
-        return _spoke(clock, heard[WHOLE], lateness) if heard else clock
+        return _spoke(clock, heard[UNPARTITIONED], lateness) if heard else clock
     parts = {name: part.spoke(heard[name]) if name in heard else part for name, part in clock.partitions.items()}
     if strange := sorted(set(heard) - set(parts)):
         raise EngineError(f"tuples came of partitions that nobody knows: {strange}; nothing was committed")
     times = [part.largest for part in parts.values() if part.largest is not None]
-    return Clock(
+    return SourceClock(
         max(times, default=None),
-        max(clock.watermark, minus(_slowest(list(parts.values())), lateness)),
+        max(clock.watermark, move_back(_slowest(list(parts.values())), lateness)),
         all(part.idle for part in parts.values()),
         parts,
     )
 
 
-def _spoke(clock: Clock, largest: int | None, lateness: int) -> Clock:
+def _spoke(clock: SourceClock, largest: int | None, lateness: int) -> SourceClock:
     if largest is None:
         return replace(clock, idle=False)
     furthest = largest if clock.largest is None else max(largest, clock.largest)
-    return Clock(furthest, max(clock.watermark, furthest - lateness), idle=False)
+    return SourceClock(furthest, max(clock.watermark, furthest - lateness), idle=False)
 
 
-def _slowest(parts: Sequence[Part]) -> int:
+def _slowest(parts: Sequence[PartitionClock]) -> int:
     """How far the slowest partition is that is awake; where all are idle, none holds back the fastest."""
     times = [NEVER if part.largest is None else part.largest for part in parts if not part.idle]
     return min(times) if times else max(NEVER if part.largest is None else part.largest for part in parts)
 
 
-def _reached(plan: p.PhysicalPlan, source: str, standing: Mapping[str, Clock]) -> Iterator[int]:
+def _reached(plan: p.PhysicalPlan, source: str, standing: Mapping[str, SourceClock]) -> Iterator[int]:
     """How far every input that this source enters has come without it."""
-    above = upstream(plan)
+    above = sources_upstream(plan)
     for operator in plan.operators:
         for side in range(len(operator.schemas)):
             beside = {name for edge in plan.entering(operator.name, side) for name in above[edge.producer]}
@@ -137,7 +137,7 @@ def _reached(plan: p.PhysicalPlan, source: str, standing: Mapping[str, Clock]) -
                 yield _pace([beside, above[operator.name]], standing)
 
 
-def _pace(circles: Sequence[Collection[str]], standing: Mapping[str, Clock]) -> int:
+def _pace(circles: Sequence[Collection[str]], standing: Mapping[str, SourceClock]) -> int:
     """The slowest in the first circle of sources in which any is awake; where all are idle, the fastest of the last."""
     for names in circles:
         if awake := [standing[n].watermark for n in names if n in standing and not standing[n].idle]:
@@ -145,14 +145,14 @@ def _pace(circles: Sequence[Collection[str]], standing: Mapping[str, Clock]) -> 
     return max(standing[n].watermark for n in circles[-1] if n in standing)
 
 
-def accepts_until(clock: Clock, lateness: int, ahead: int | None) -> int:
+def accepts_until(clock: SourceClock, lateness: int, ahead: int | None) -> int:
     """The largest time that is believed: `ahead` past the largest accepted, or past where the others took the source."""
     if ahead is None or clock.largest is None:
         return FURTHEST
     return min(max(clock.watermark + lateness, clock.largest) + ahead, FURTHEST)
 
 
-def upstream(plan: p.PhysicalPlan) -> dict[str, set[str]]:
+def sources_upstream(plan: p.PhysicalPlan) -> dict[str, set[str]]:
     """The sources behind every producer."""
     found = {s.name: {s.name} for s in plan.sources}
     for operator in plan.operators:
@@ -161,15 +161,17 @@ def upstream(plan: p.PhysicalPlan) -> dict[str, set[str]]:
     return found
 
 
-def arrivals(clocks: Mapping[str, Clock]) -> dict[str, Clock]:
+def arrival_clocks(clocks: Mapping[str, SourceClock]) -> dict[str, SourceClock]:
     """Clocks as if nothing could come late: what best effort trims windows by."""
     return {
-        name: clock if clock.largest is None else Clock(clock.largest, max(clock.largest, clock.watermark), clock.idle)
+        name: clock
+        if clock.largest is None
+        else SourceClock(clock.largest, max(clock.largest, clock.watermark), clock.idle)
         for name, clock in clocks.items()
     }
 
 
-def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, Clock]) -> Reached:
+def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, SourceClock]) -> Reached:
     """Watermark of every producer, by its outputs: sources and operators."""
     found = {(name, 0): clock.watermark for name, clock in clocks.items()}
     for operator in plan.operators:
@@ -184,13 +186,13 @@ def check_best_effort(plan: p.PhysicalPlan) -> None:
     for operator in plan.operators:
         if operator.only_exact:
             raise QueryError(
-                f"best effort may miss a partner, and {operator.words} would say that there is none;"
+                f"best effort may miss a partner, and {operator.summary} would say that there is none;"
                 ' leave out order="best-effort", or how=...'
             )
 
 
 def before_the_end(
-    plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, Clock], seen: Mapping[str, Heard]
+    plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, SourceClock], seen: Mapping[str, Heard]
 ) -> int:
     """Return the watermark of an operator's first input after an epoch as if no source had ended in it.
 
@@ -198,7 +200,7 @@ def before_the_end(
     nothing back.
     """
     ended = [name for name, clock in clocks.items() if clock.watermark == FOREVER]
-    going = advance(plan, clocks, seen, ended=ended)
+    going = advance_clocks(plan, clocks, seen, ended=ended)
     return input_watermarks(plan, operator, operator_watermarks(plan, going))[0]
 
 

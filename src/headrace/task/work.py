@@ -13,14 +13,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from headrace.state.caches import REASONS
+from headrace.state.caches import NOT_IN_PLACE
 from headrace.state.manifest import Manifest
 from headrace.support import validators
 
 T = TypeVar("T")
 
 
-class Began:
+class TaskTimer:
     """When a task began, by its processor's time and by the clock."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Began:
 
 
 @dataclass
-class Work:
+class WorkCounts:
     edges: dict[str, list[int]] = field(default_factory=dict)  # edge: tuples into its steps, and out of them
     sent: dict[str, list[int]] = field(default_factory=dict)  # operator: (tuple, slot) deliveries to each input
     out: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # source or operator: tuples it put out
@@ -78,9 +78,9 @@ class Work:
                     return
             yield item
 
-    def less(self, before: Work) -> Work:
+    def less(self, before: WorkCounts) -> WorkCounts:
         """What was done since `before`, which is part of it."""
-        found = Work()
+        found = WorkCounts()
         for what, counts in vars(self).items():
             known = vars(before)[what]
             vars(found)[what].update({name: _less(count, known.get(name)) for name, count in counts.items()})
@@ -101,13 +101,13 @@ class Work:
         }
 
     @staticmethod
-    def from_json(data: Mapping[str, Any]) -> Work:
-        return Work(**data)
+    def from_json(data: Mapping[str, Any]) -> WorkCounts:
+        return WorkCounts(**data)
 
 
-def total(parts: Iterable[Work]) -> Work:
+def sum_counts(parts: Iterable[WorkCounts]) -> WorkCounts:
     """The sum of several."""
-    found = Work()
+    found = WorkCounts()
     for part in parts:
         for what, counts in vars(part).items():
             sums = vars(found)[what]
@@ -121,11 +121,11 @@ def _sum(a: Any, b: Any) -> Any:
     return [x + y for x, y in zip(a, b, strict=True)] if isinstance(a, list) else a + b
 
 
-def between(before: Manifest | None, after: Manifest) -> Work:
+def counts_between(before: Manifest | None, after: Manifest) -> WorkCounts:
     """What was done in the epochs from one manifest to another."""
-    now, known = WorkSoFar.of(after), WorkSoFar.of(before)
+    now, known = WorkTotals.of(after), WorkTotals.of(before)
     if now is None:
-        return Work()
+        return WorkCounts()
     if known is None:
         return now.counts
     less = now.counts.less(known.counts)
@@ -142,35 +142,40 @@ def _less(a: Any, b: Any) -> Any:
 
 # --- what is stored ------------------------------------------------------------------------------------------------
 
-_COUNTS, _PAIRS = validators.each(validators.count), validators.each(validators.row(validators.count, validators.count))
-_STORED = validators.record(
-    plan=validators.items(validators.row(validators.text, validators.text, validators.text)),
+_COUNTS, _PAIRS = (
+    validators.mapping_of(validators.count),
+    validators.mapping_of(validators.exact_list(validators.count, validators.count)),
+)
+_WORK_FORM = validators.record(
+    plan=validators.list_of(validators.exact_list(validators.text, validators.text, validators.text)),
     since=validators.count,
     counts=validators.record(
         edges=_PAIRS,
         sent=_PAIRS,
         out=_COUNTS,
-        cpu=validators.each(validators.amount),
+        cpu=validators.mapping_of(validators.non_negative),
         read=_COUNTS,
         opened=_COUNTS,
         pairs=_COUNTS,
-        split=validators.each(validators.row(validators.count, validators.count, validators.count)),
-        tables=validators.each(
-            validators.row(validators.count, validators.count, validators.amount, *[validators.count] * len(REASONS))
+        split=validators.mapping_of(validators.exact_list(validators.count, validators.count, validators.count)),
+        tables=validators.mapping_of(
+            validators.exact_list(
+                validators.count, validators.count, validators.non_negative, *[validators.count] * len(NOT_IN_PLACE)
+            )
         ),
     ),
-    held=validators.each(validators.amount),
+    held=validators.mapping_of(validators.non_negative),
 )
 Edge = tuple[str, str, str]  # name, producer, target
 
 
 @dataclass(frozen=True)
-class WorkSoFar:
+class WorkTotals:
     """What all tasks did since a plan began to run: the section `work` of a manifest."""
 
     plan: tuple[Edge, ...]  # to know it again: its edges
     since: int  # the first epoch counted
-    counts: Work
+    counts: WorkCounts
     held: Mapping[str, float]  # tuples in the state of every operator, lately
 
     def to_json(self) -> dict[str, Any]:
@@ -178,11 +183,11 @@ class WorkSoFar:
         return {"plan": plan, "since": self.since, "counts": self.counts.to_json(), "held": dict(self.held)}
 
     @staticmethod
-    def from_json(data: Any) -> WorkSoFar:
+    def from_json(data: Any) -> WorkTotals:
         """As a manifest has it; refuses what `to_json` never gave."""
-        found = _STORED(data, "work")
+        found = _WORK_FORM(data, "work")
         edges = tuple((name, producer, target) for name, producer, target in found["plan"])
-        return WorkSoFar(edges, found["since"], Work.from_json(found["counts"]), found["held"])
+        return WorkTotals(edges, found["since"], WorkCounts.from_json(found["counts"]), found["held"])
 
     @staticmethod
     def edges_of(manifest: Manifest) -> list[Edge]:
@@ -190,8 +195,8 @@ class WorkSoFar:
         return [(name, producer, target) for name, producer, target in manifest.work.get("plan", ())]
 
     @staticmethod
-    def of(last: Manifest | None) -> WorkSoFar | None:
-        return WorkSoFar.from_json(last.work) if last is not None and last.work else None
+    def of(last: Manifest | None) -> WorkTotals | None:
+        return WorkTotals.from_json(last.work) if last is not None and last.work else None
 
 
 def split_counts(manifest: Manifest) -> dict[str, list[int]]:

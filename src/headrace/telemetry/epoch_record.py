@@ -12,17 +12,17 @@ from typing import Any
 
 from headrace.state.manifest import Manifest, OperatorState, SourceState
 from headrace.task.reports import Report, TableUse
-from headrace.task.work import Work, WorkSoFar, between
+from headrace.task.work import WorkCounts, WorkTotals, counts_between
 from headrace.telemetry.progress import (
     Progress,
     SplitFigures,
     VersionFigures,
     known_watermark,
-    plain,
     split_figures,
-    versions_of,
+    to_plain,
+    version_figures,
 )
-from headrace.telemetry.table_sizes import TableSize, sizes
+from headrace.telemetry.table_sizes import TableSize, table_sizes
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ class EpochRecord:
 
     def to_json(self) -> dict[str, Any]:
         """For logs and other programs."""
-        own = {f.name: plain(getattr(self, f.name)) for f in fields(self) if f.name != "progress"}
+        own = {f.name: to_plain(getattr(self, f.name)) for f in fields(self) if f.name != "progress"}
         return {**own, "progress": self.progress.to_json()}
 
 
 # --- how it is made ------------------------------------------------------------------------------------------------
 
 
-def figures(before: Manifest | None, after: Manifest, work: Work, substreams: Mapping[str, int]) -> EpochRecord:
+def record_of(before: Manifest | None, after: Manifest, work: WorkCounts, substreams: Mapping[str, int]) -> EpochRecord:
     """Return what follows from two manifests and the work that lies between them; substreams: of operators."""
     nothing = SourceState()
     known = before.sources if before else {}
@@ -132,27 +132,27 @@ def figures(before: Manifest | None, after: Manifest, work: Work, substreams: Ma
     return EpochRecord(
         after.number,
         sources={name: _source(known.get(name, nothing), now) for name, now in after.sources.items()},
-        operators=_operators(after.operators, WorkSoFar.edges_of(after), work),
+        operators=_operators(after.operators, WorkTotals.edges_of(after), work),
         splits=split_figures(work.split),
-        tables=sizes(after, before, substreams),
+        tables=table_sizes(after, before, substreams),
         table_use={name: TableUse.of(counts) for name, counts in work.tables.items() if any(counts)},
-        versions=versions_of(after),
+        versions=version_figures(after),
         results={name: ResultFigures(count, None) for name, count in rows.items()},
         decisions=tuple(after.decisions),
     )
 
 
-def from_manifests(
+def record_from_manifests(
     before: Manifest | None, after: Manifest, substreams: Mapping[str, int] | None = None
 ) -> EpochRecord:
     """The epoch of a manifest, without its times."""
-    record = figures(before, after, between(before, after), substreams or {})
+    record = record_of(before, after, counts_between(before, after), substreams or {})
     progress = Progress(table_use=dict(record.table_use), _substreams=substreams or {})
     progress.restore(after, before)
     return replace(record, progress=progress)
 
 
-def slots_of(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:
+def slot_figures(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:
     mine: list[list[Report]] = [[] for _ in range(slots)]
     for report in reports:
         if report.task.stage > 0:  # reading input is no slot's
@@ -168,7 +168,7 @@ def slots_of(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:
     )
 
 
-def phases_of(reports: Sequence[Report], slots: int, executed: float, commit: float, delivery: float) -> Phases:
+def phase_seconds(reports: Sequence[Report], slots: int, executed: float, commit: float, delivery: float) -> Phases:
     stages: dict[int, list[float]] = {}
     for report in reports:
         stages.setdefault(report.task.stage, []).append(report.seconds)
@@ -192,12 +192,14 @@ def _source(before: SourceState, now: SourceState) -> SourceFigures:
 
 
 def _operators(
-    state: Mapping[str, OperatorState], edges: Sequence[tuple[str, str, str]], work: Work
+    state: Mapping[str, OperatorState], edges: Sequence[tuple[str, str, str]], work: WorkCounts
 ) -> dict[str, OperatorFigures]:
     return {name: _operator(name, found, edges, work) for name, found in state.items()}
 
 
-def _operator(name: str, state: OperatorState, edges: Sequence[tuple[str, str, str]], work: Work) -> OperatorFigures:
+def _operator(
+    name: str, state: OperatorState, edges: Sequence[tuple[str, str, str]], work: WorkCounts
+) -> OperatorFigures:
     entering = [work.edges.get(edge, [0, 0]) for edge, _, target in edges if target == name]
     arrived = sum(before for before, _ in entering)
     held = {block.name: block.rows for blocks in state.inputs for block in blocks}  # inputs may share blocks

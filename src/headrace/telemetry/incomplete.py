@@ -22,24 +22,24 @@ from typing import Any
 from headrace import plan as p
 from headrace.operators.base import Operator
 from headrace.state.manifest import Manifest
-from headrace.support.event_time import FOREVER, NEVER, as_datetime
-from headrace.task.watermarks import Clock, input_watermarks, operator_watermarks
+from headrace.support.event_time import FOREVER, NEVER, to_datetime
+from headrace.task.watermarks import SourceClock, input_watermarks, operator_watermarks
 
 Begun = dict[str, int | None]
 
 
-def begun_in(query: Mapping[str, Any]) -> Begun:
+def incomplete_operators(query: Mapping[str, Any]) -> Begun:
     """What the section `query` of a manifest says."""
     return dict(query.get("begun", {}))
 
 
-def results_in(manifest: Manifest) -> Begun:
+def incomplete_results(manifest: Manifest) -> Begun:
     """Of these, results."""
     results = manifest.query.get("results", {})
-    return {name: time for name, time in begun_in(manifest.query).items() if name in results}
+    return {name: time for name, time in incomplete_operators(manifest.query).items() if name in results}
 
 
-def propagate(
+def complete_since(
     plan: p.PhysicalPlan,
     arrived: Mapping[str, int],
     begun: Begun,
@@ -53,20 +53,20 @@ def propagate(
     """
     complete: Begun = dict(arrived)
     for operator in plan.operators:
-        name, inputs = operator.name, entered(plan, operator.name, complete)
+        name, inputs = operator.name, input_complete_since(plan, operator.name, complete)
         if name in added:
             begun[name] = inputs
         emitted = NEVER if name in added else operator.emitted_before(inputs, extra.get(name, {}))
-        complete[name] = latest([emitted, _complete(operator, begun[name]) if name in begun else NEVER])
+        complete[name] = latest_time([emitted, _complete(operator, begun[name]) if name in begun else NEVER])
     return complete
 
 
-def entered(plan: p.PhysicalPlan, target: str, complete: Begun) -> int | None:
+def input_complete_since(plan: p.PhysicalPlan, target: str, complete: Begun) -> int | None:
     """From when on all that enters an operator or a result is complete."""
-    return latest([complete[edge.producer] for edge in plan.edges if edge.target == target])
+    return latest_time([complete[edge.producer] for edge in plan.edges if edge.target == target])
 
 
-def latest(times: Sequence[int | None]) -> int | None:
+def latest_time(times: Sequence[int | None]) -> int | None:
     known = [time for time in times if time is not None]
     return max(known) if len(known) == len(times) else None
 
@@ -78,7 +78,7 @@ def _complete(operator: Operator, begun: int | None) -> int | None:
     return None if operator.looks_back is None else begun + operator.looks_back
 
 
-def still(plan: p.PhysicalPlan, begun: Begun, clocks: Mapping[str, Clock]) -> Begun:
+def still_incomplete(plan: p.PhysicalPlan, begun: Begun, clocks: Mapping[str, SourceClock]) -> Begun:
     """The entries that are needed when the sources have come this far."""
     reached = operator_watermarks(plan, clocks)
 
@@ -94,24 +94,24 @@ def still(plan: p.PhysicalPlan, begun: Begun, clocks: Mapping[str, Clock]) -> Be
     return {name: time for name, time in begun.items() if is_needed(name, time)}
 
 
-def since(plan: p.PhysicalPlan, begun: Begun) -> p.PhysicalPlan:
+def withhold_incomplete(plan: p.PhysicalPlan, begun: Begun) -> p.PhysicalPlan:
     """The plan, whose aggregates know from when on all of their input comes."""
     times = {name: FOREVER if time is None else time for name, time in begun.items()}
-    operators = (o.since(times[o.name]) if o.name in times else o for o in plan.operators)
+    operators = (o.complete_from(times[o.name]) if o.name in times else o for o in plan.operators)
     return replace(plan, operators=tuple(operators)) if begun else plan
 
 
-def shown(time: int) -> str:
+def time_text(time: int) -> str:
     """An event time for people."""
     try:
-        return as_datetime(time).isoformat()
+        return to_datetime(time).isoformat()
     except OverflowError:
         return f"{time} microseconds"
 
 
-def in_words(result: str, time: int | None) -> str:
+def warning_text(result: str, time: int | None) -> str:
     if time is None:
         return (
             f"{result} begins with the state that is there; what it looks back on was not kept, however far time goes"
         )
-    return f"{result} begins with the state that is there, and is complete from {shown(time)} on"
+    return f"{result} begins with the state that is there, and is complete from {time_text(time)} on"

@@ -20,8 +20,8 @@ from headrace.telemetry.epoch_record import EpochRecord
 _log = logging.getLogger(__name__)
 
 Listener = Callable[[EpochRecord], object]
-KEPT = 300  # epochs that are told to who comes later
-MOST = 10_000  # epochs that a listener may be behind
+REPLAYED_EPOCHS = 300  # epochs that are told to who comes later
+MOST_EPOCHS_BEHIND = 10_000  # epochs that a listener may be behind
 MOST_ERRORS = 100  # different ones of a listener that are said
 FAREWELL = 5.0  # seconds that the end of a run waits for those that are
 
@@ -29,8 +29,8 @@ FAREWELL = 5.0  # seconds that the end of a run waits for those that are
 class Listeners:
     def __init__(self) -> None:
         self._lock = threading.Lock()  # of all below: nobody misses an epoch, or hears one twice
-        self._told: deque[EpochRecord] = deque(maxlen=KEPT)
-        self._all: list[_Ear] = []
+        self._told: deque[EpochRecord] = deque(maxlen=REPLAYED_EPOCHS)
+        self._all: list[_ListenerThread] = []
         self._closed = False
         self.newest: int | None = None  # the last epoch that was told
 
@@ -38,7 +38,7 @@ class Listeners:
         """Tell it every epoch from the beginning of this run on; gives what ends that."""
         if not callable(function):
             raise QueryTypeError(f"listen takes a function of an epoch's record; found {function!r:.100}")
-        ear = _Ear(function)
+        ear = _ListenerThread(function)
         with self._lock:
             for record in self._told:
                 ear.tell(record)
@@ -47,7 +47,7 @@ class Listeners:
                 ear.end()
         return lambda: self._remove(ear)
 
-    def _remove(self, ear: _Ear) -> None:
+    def _remove(self, ear: _ListenerThread) -> None:
         with self._lock:
             self._all = [each for each in self._all if each is not ear]
         ear.end(at_once=True)
@@ -77,7 +77,7 @@ class Listeners:
         return not late
 
 
-class _Ear:
+class _ListenerThread:
     """One listener, its thread and what it has still to hear."""
 
     def __init__(self, function: Listener) -> None:
@@ -93,10 +93,10 @@ class _Ear:
 
     def tell(self, record: EpochRecord) -> None:
         with self._changed:
-            if len(self._waiting) >= MOST:
+            if len(self._waiting) >= MOST_EPOCHS_BEHIND:
                 if not self._missed:
                     said = "the listener %s is %d epochs behind: it misses those from %d on"
-                    _log.warning(said, self.name, MOST, record.epoch)
+                    _log.warning(said, self.name, MOST_EPOCHS_BEHIND, record.epoch)
                 self._missed += 1
                 return
             if self._missed:

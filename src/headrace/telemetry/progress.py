@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.kernels.joins.table_join import way
+from headrace.kernels.joins.table_join import pairing_method
 from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
 from headrace.support.event_time import NEVER
 from headrace.task.reports import Report, SourceCounts, TableUse
 from headrace.task.work import split_counts
-from headrace.telemetry.incomplete import results_in, shown
-from headrace.telemetry.table_sizes import Sizes, sizes, substreams_of
+from headrace.telemetry.incomplete import incomplete_results, time_text
+from headrace.telemetry.table_sizes import Sizes, substream_counts, table_sizes
 
 if TYPE_CHECKING:
     from headrace.telemetry.epoch_record import EpochRecord
 
-REMEMBERED = 200  # epochs that latency and rates are taken from
+RATE_EPOCHS = 200  # epochs that latency and rates are taken from
 IN_DOUBT = "; of late DuckDB, one by one: too many were in doubt"  # said of how a join finds its pairs
 
 
@@ -52,7 +52,7 @@ class VersionFigures:
     trouble: str | None = None  # why it could not be read when that was last tried; None: it could
 
 
-def versions_of(manifest: Manifest) -> dict[str, VersionFigures]:
+def version_figures(manifest: Manifest) -> dict[str, VersionFigures]:
     """What an epoch used."""
     return {name: VersionFigures(v.number, v.block.rows, v.block.bytes) for name, v in manifest.tables.items()}
 
@@ -136,17 +136,17 @@ class Progress:
     _predicates: Mapping[str, str] = field(default_factory=dict, repr=False)  # of joins
     _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
-    _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=REMEMBERED), repr=False)
+    _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_EPOCHS), repr=False)
 
     def begin(self, plan: PhysicalPlan, last: Manifest | None, before: Manifest | None) -> None:
         """Where a run stands before its first epoch."""
         sources = [source.name for source in plan.sources]
         self.sources, self.watermark = dict.fromkeys(sources, 0), dict.fromkeys(sources)
         self.results = dict.fromkeys(plan.results, 0)
-        self._substreams = substreams_of(plan)
-        self.joins = {operator.name: operator.meets for operator in plan.operators if operator.meets}
+        self._substreams = substream_counts(plan)
+        self.joins = {operator.name: operator.pairing for operator in plan.operators if operator.pairing}
         steps = [step for edge in plan.edges for step in edge.steps if isinstance(step, TableStep)]
-        self.joins |= {f"join with {step.table}": way(step) for step in steps}
+        self.joins |= {f"join with {step.table}": pairing_method(step) for step in steps}
         self._predicates = {each.name: each.predicate for each in plan.operators if each.predicate}
         self._predicates |= {f"join with {step.table}": step.on.text for step in steps}
         if last is not None:
@@ -159,9 +159,9 @@ class Progress:
         self.tuples_in, self.accepted = totals.delivered, totals.accepted
         self.late, self.rejected = totals.late, totals.rejected
         self.lost = sum(taken.lost for taken in manifest.ledgers.values())
-        self.versions = versions_of(manifest)
-        missing = results_in(manifest).items()
-        self.incomplete = {name: None if time is None else shown(time) for name, time in missing}
+        self.versions = version_figures(manifest)
+        missing = incomplete_results(manifest).items()
+        self.incomplete = {name: None if time is None else time_text(time) for name, time in missing}
         states = manifest.operators.items()
         self.withheld = {name: state.extra[WITHHELD] for name, state in states if WITHHELD in state.extra}
         self.failed_steps = dict(totals.failed)
@@ -173,7 +173,7 @@ class Progress:
         live = manifest.state_blocks()
         self.state_bytes, self.blocks = sum(block.bytes for block in live), len(live)
         self.splits = split_figures(split_counts(manifest))
-        self.tables = sizes(manifest, before, self._substreams)
+        self.tables = table_sizes(manifest, before, self._substreams)
 
     def update(
         self, record: EpochRecord, last: Manifest | None, manifest: Manifest, reports: Sequence[Report], begun: float
@@ -196,7 +196,7 @@ class Progress:
 
     def to_json(self) -> dict[str, Any]:
         """For logs and other programs."""
-        return {f.name: plain(getattr(self, f.name)) for f in fields(self) if not f.name.startswith("_")}
+        return {f.name: to_plain(getattr(self, f.name)) for f in fields(self) if not f.name.startswith("_")}
 
 
 def _in_doubt(how: str, lately: bool) -> str:
@@ -204,13 +204,13 @@ def _in_doubt(how: str, lately: bool) -> str:
     return f"{how}{IN_DOUBT}" if lately and not how.endswith(IN_DOUBT) else how
 
 
-def plain(value: Any) -> Any:
+def to_plain(value: Any) -> Any:
     """Records as objects, tuples as lists: for JSON."""
     if is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
-        return {name: plain(each) for name, each in value.items()}
-    return [plain(each) for each in value] if isinstance(value, list | tuple) else value
+        return {name: to_plain(each) for name, each in value.items()}
+    return [to_plain(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 class Stopwatch:
@@ -241,7 +241,7 @@ class Stopwatch:
         return None if began is None else time.monotonic() - began
 
 
-def busy_now(measured: Sequence[float], slots: int, window: float, running: float | None) -> list[float]:
+def busy_shares(measured: Sequence[float], slots: int, window: float, running: float | None) -> list[float]:
     """Shares of their time that slots work, while an epoch has been under way for `running` seconds.
 
     What slots did is known when their epoch ends. One that takes longer than the time that was measured last, `window`,

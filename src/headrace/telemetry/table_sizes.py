@@ -15,11 +15,11 @@ from headrace.plan import PhysicalPlan
 from headrace.routing import SubstreamGrouping
 from headrace.state.manifest import Manifest, TableState
 
-LARGEST = 5  # groups that are named
+LARGEST_GROUPS_NAMED = 5  # groups that are named
 
 
 @dataclass(frozen=True)
-class Share:
+class GroupSize:
     """Rows of substreams first .. last, which are kept together; where it is not known how many there are, of a group."""
 
     first: int
@@ -36,26 +36,26 @@ class TableSize:
     bytes: int  # of its blocks: rows that no longer count are in them too
     stored: int  # rows of its blocks
     blocks: int
-    largest: tuple[Share, ...]  # those with the most rows, most first
+    largest: tuple[GroupSize, ...]  # those with the most rows, most first
     grown: int = 0  # rows, in the newest epoch
-    growing: tuple[Share, ...] = ()  # those that grew most in it
+    growing: tuple[GroupSize, ...] = ()  # those that grew most in it
 
 
 Sizes = dict[str, dict[str, TableSize]]  # by operator and table
 
 
-def substreams_of(plan: PhysicalPlan) -> dict[str, int]:
+def substream_counts(plan: PhysicalPlan) -> dict[str, int]:
     """How many substreams every operator has that runs on some."""
     found = {operator.name: operator.groupings[0] for operator in plan.operators if operator.groupings}
     return {name: each.substreams for name, each in found.items() if isinstance(each, SubstreamGrouping)}
 
 
-def shown(found: Mapping[str, TableState]) -> dict[str, TableState]:
+def visible_tables(found: Mapping[str, TableState]) -> dict[str, TableState]:
     """Without those that an operator keeps for itself."""
     return {name: table for name, table in found.items() if not name.startswith(RESERVED)}
 
 
-def sizes(last: Manifest, before: Manifest | None, substreams: Mapping[str, int] | None = None) -> Sizes:
+def table_sizes(last: Manifest, before: Manifest | None, substreams: Mapping[str, int] | None = None) -> Sizes:
     """How large the tables of every operator are, and how they grew since the manifest before; None: it is not known,
     unless this one is the first."""
     known = before if before is not None or last.number == 0 else last
@@ -63,7 +63,7 @@ def sizes(last: Manifest, before: Manifest | None, substreams: Mapping[str, int]
     for name, operator in last.operators.items():
         older = known.operators[name].tables if known and name in known.operators else {}
         many = (substreams or {}).get(name)
-        if own := shown(operator.tables):
+        if own := visible_tables(operator.tables):
             units = min(last.groups, many) if many else last.groups
             found[name] = {table: table_size(state, older.get(table), units, many) for table, state in own.items()}
     return found
@@ -89,10 +89,13 @@ def _by_unit(state: TableState, units: int) -> list[int]:
     return [sum(state.rows[start : start + parts]) for start in range(0, len(state.rows), parts)]
 
 
-def _most(numbers: Sequence[int], substreams: int | None) -> tuple[Share, ...]:
+def _most(numbers: Sequence[int], substreams: int | None) -> tuple[GroupSize, ...]:
     """The groups with the largest numbers above zero, largest first."""
     ordered = sorted(((number, -group) for group, number in enumerate(numbers) if number > 0), reverse=True)
-    return tuple(Share(*_members(-group, len(numbers), substreams), number) for number, group in ordered[:LARGEST])
+    return tuple(
+        GroupSize(*_members(-group, len(numbers), substreams), number)
+        for number, group in ordered[:LARGEST_GROUPS_NAMED]
+    )
 
 
 def _members(group: int, groups: int, substreams: int | None) -> tuple[int, int]:

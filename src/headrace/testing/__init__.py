@@ -28,7 +28,7 @@ from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.task import places
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import Window
+from headrace.task.stages import PhysicalWindow
 from headrace.testing.checking import check_processor
 from headrace.testing.tables import arrow_table, table_stream
 
@@ -69,8 +69,8 @@ class LocalRun:
         self.store = store or StateStore.open(folder)
         try:
             if self.store.last is not None:
-                stored_checks.check(self.store.last)
-            begun = compare.begin(self.store, roots, sorts, str(best_effort))
+                stored_checks.check_manifest(self.store.last)
+            begun = compare.start_on_state(self.store, roots, sorts, str(best_effort))
         except BaseException:
             self.store.close()
             raise
@@ -79,7 +79,10 @@ class LocalRun:
         else:
             self.plan, layouts = deploy(plan, begun.roots, sorts, begun.held)
         self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
-        names = [*(f"late:{s.name}" for s in self.plan.sources), *(place.name for place in places.of(self.plan))]
+        names = [
+            *(f"late:{s.name}" for s in self.plan.sources),
+            *(place.name for place in places.failure_points(self.plan)),
+        ]
         self.late: dict[str, Any] = {name: late or sinks.memory() for name in names}
         self.schemas = dict(zip(self.plan.results, [root.schema for root in begun.roots], strict=True))
         settings = Settings(
@@ -123,11 +126,11 @@ class LocalRun:
         """One epoch with these rows, given to so many splitters; the sources in `idle` have been silent for too long."""
         if isinstance(tables, pa.Table):
             tables = {self.plan.sources[0].name: tables}
-        windows: list[list[Window]] = [[] for _ in range(splitters)]
+        windows: list[list[PhysicalWindow]] = [[] for _ in range(splitters)]
         for source, table in (tables or {}).items():
             for index in range(splitters):
                 start, stop = (table.num_rows * i // splitters for i in (index, index + 1))
-                windows[index].append(Window(source, table.slice(start, stop - start)))
+                windows[index].append(PhysicalWindow(source, table.slice(start, stop - start)))
         execute = partial(execute_locally, windows=windows, storage=self.store.storage)
         self.driver.run(Position("local"), execute, final=final, idle=idle)
 

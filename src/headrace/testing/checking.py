@@ -19,24 +19,24 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.columnar.types import TS
-from headrace.columnar.values import as_text
+from headrace.columnar.values import rows_text
 from headrace.difference import difference
 from headrace.errors import DataError, ProcessorError, QueryError, QueryTypeError
 from headrace.processor import ONLY, Processor
 from headrace.query import nodes
-from headrace.reference.processors import PROCESS, Call, Copy, Rows, TooEarly, calls_of, shown
-from headrace.reference.splits import EVERYWHERE, split
-from headrace.reference.state_tables import DictTable, Tables, tables_of
-from headrace.reference.tuples import in_sequence, one, times_of
+from headrace.reference.processors import PROCESS, DueCall, ReferenceCopy, Rows, TooEarly, call_text, calls_of
+from headrace.reference.splits import ALL_SUBSTREAMS, split_tuples
+from headrace.reference.state_tables import DictTable, SubstreamTables, tables_of
+from headrace.reference.tuples import in_sequence, single_value, times_of
 from headrace.stream import Route, Stream, node_of
-from headrace.support.argument_errors import named
+from headrace.support.argument_errors import describe_argument
 from headrace.support.limits import MOST_TICKS
 from headrace.testing.tables import table_stream
 from headrace.testing.watching import CLOCK, WatchedCopy
 
 Place = TypeVar("Place", int, tuple[int, str])
 
-SHOWN = 12  # tuples, and calls, of a case that are listed
+SHOWN_TUPLES = 12  # tuples, and calls, of a case that are listed
 TRIES = 400  # to make a case smaller
 
 
@@ -61,15 +61,15 @@ def check_processor(
     for rule in _rules(route, by, stream.columns, r):
         made: Any = stream.split(substreams, broadcast=broadcast, **rule).apply(processor)
         output = node_of(next(iter(made.values())) if isinstance(made, dict) else made)
-        assert isinstance(output, nodes.Output)
+        assert isinstance(output, nodes.ProcessorOutput)
         last = int(times_of(tuples).max())
         for substream, mine in _substreams(output.input.rule, tuples):
-            _Check(output.input, substream).all(Case(mine, last), r, cases)
+            _Check(output.input, substream).all(CheckedCase(mine, last), r, cases)
 
 
 def _stream(tuples: pa.Table) -> tuple[Stream, pa.Table]:
     if not isinstance(tuples, pa.Table):
-        raise QueryTypeError(f"check_processor takes its tuples as a pyarrow.Table; found {named(tuples)}")
+        raise QueryTypeError(f"check_processor takes its tuples as a pyarrow.Table; found {describe_argument(tuples)}")
     stream = table_stream(tuples, time=TS)
     if not tuples.num_rows or tuples[TS].null_count:
         found = "none" if not tuples.num_rows else "one whose ts is null"
@@ -87,17 +87,17 @@ def _rules(route: Route | None, by: list[str] | None, columns: list[str], r: ran
 
 
 def _substreams(rule: nodes.Rule, tuples: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-    shares, _ = split(rule, tuples, keep=False)
-    everywhere = shares.pop(EVERYWHERE, tuples.slice(0, 0))
+    shares, _ = split_tuples(rule, tuples, keep=False)
+    everywhere = shares.pop(ALL_SUBSTREAMS, tuples.slice(0, 0))
     for number in range(rule.substreams) if everywhere.num_rows else sorted(shares):
-        yield number, in_sequence(one([shares.get(number, everywhere.slice(0, 0)), everywhere]))
+        yield number, in_sequence(single_value([shares.get(number, everywhere.slice(0, 0)), everywhere]))
 
 
 # --- cases ------------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Case:
+class CheckedCase:
     """How a substream is handed over; without anything said, as the reference does it."""
 
     tuples: pa.Table  # in sequence
@@ -113,20 +113,20 @@ class Case:
         found: list[int] = np.unique(times_of(self.tuples)).tolist()
         return found
 
-    def without(self, start: int, stop: int) -> Case:
+    def without(self, start: int, stop: int) -> CheckedCase:
         """With fewer tuples; if the last of all was among them, the whole stream ends earlier."""
-        rest = one([self.tuples.slice(0, start), self.tuples.slice(stop)])
+        rest = single_value([self.tuples.slice(0, start), self.tuples.slice(stop)])
         ends = self.last == self.times[-1]
         return replace(self, tuples=rest, last=int(times_of(rest).max()) if ends else self.last)
 
 
 @dataclass(frozen=True)
-class Problem:
+class FoundProblem:
     """What was found; kind: so that a smaller case is of the same."""
 
     kind: str
     words: str
-    case: Case
+    case: CheckedCase
 
 
 class _Check:
@@ -136,7 +136,7 @@ class _Check:
         self.node, self.substream = node, substream
         self.grown: list[str] = []
 
-    def all(self, given: Case, r: random.Random, cases: int) -> None:
+    def all(self, given: CheckedCase, r: random.Random, cases: int) -> None:
         calls, times = frozenset(call.place for call in self._calls(given)), frozenset(given.times)
         self._demand(self._watched, given)
         self._demand(self._answered, replace(given, repeated=True))
@@ -146,40 +146,40 @@ class _Check:
             joined, restarts = _some(times, r.choice((0.2, 0.5, 0.9)), r), _some(calls, r.choice((0.0, 0.3)), r)
             self._demand(self._answered, replace(given, joined=joined, restarts=restarts, repeated=r.random() < 0.3))
 
-    def _demand(self, examine: Callable[[Case], Problem | None], case: Case) -> None:
+    def _demand(self, examine: Callable[[CheckedCase], FoundProblem | None], case: CheckedCase) -> None:
         found = examine(case)
         if found is not None:
             raise ProcessorError(self._told(_smallest(examine, found)))
 
-    def _calls(self, case: Case) -> list[Call]:
+    def _calls(self, case: CheckedCase) -> list[DueCall]:
         """Chunks, ticks and the end."""
-        calls: list[Call] = []
+        calls: list[DueCall] = []
         one_by_one = calls_of(case.tuples, self.node.declared, math.inf, case.last, self.substream, MOST_TICKS)
         for call in one_by_one:
             if calls and call.what == calls[-1].what == PROCESS and call.time in case.joined:
-                calls[-1] = replace(calls[-1], tuples=one([calls[-1].tuples, call.tuples]))
+                calls[-1] = replace(calls[-1], tuples=single_value([calls[-1].tuples, call.tuples]))
             else:
                 calls.append(call)
         return calls
 
-    def _copy(self, kind: type[Copy] = Copy) -> Any:
+    def _copy(self, kind: type[ReferenceCopy] = ReferenceCopy) -> Any:
         return kind(self.node.processor, self.node.declared, self.substream, self.node.rule.substreams)
 
     # --- what is looked at
 
-    def _watched(self, case: Case) -> Problem | None:
+    def _watched(self, case: CheckedCase) -> FoundProblem | None:
         """As the reference does it: what fails, what comes too early, and what can be seen."""
         try:
             copy = self._copy(WatchedCopy)
             self._run(case, copy)
         except TooEarly as error:
-            return Problem("early", f"a row is put out too early: {error}", case)
+            return FoundProblem("early", f"a row is put out too early: {error}", case)
         except DataError as error:
-            return Problem(f"fails: {type(error.__cause__)}", str(error), case)
+            return FoundProblem(f"fails: {type(error.__cause__)}", str(error), case)
         self.grown = copy.grown
         for name, method in copy.written.items():
             words = f"{method} writes to {name}; {LOST}"
-            return Problem(f"writes {name}", words, case)
+            return FoundProblem(f"writes {name}", words, case)
         for name, what in copy.seen.items():
             instead = (
                 "the time is that of the tuples, ticks and end" if what == CLOCK else "seed a generator of its own"
@@ -187,10 +187,10 @@ class _Check:
             words = (
                 f"it uses {what}: {name} is called; code is run again after a failure and must do the same: {instead}"
             )
-            return Problem(what, words, case)
+            return FoundProblem(what, words, case)
         return None
 
-    def _answered(self, case: Case) -> Problem | None:
+    def _answered(self, case: CheckedCase) -> FoundProblem | None:
         """In other chunks, with restarts, tried twice: what is put out must be the same."""
         try:
             expected = self._run(replace(case, joined=frozenset(), restarts=frozenset(), repeated=False), self._copy())
@@ -198,28 +198,28 @@ class _Check:
             return None  # of fewer tuples: not what is looked for
         try:
             found = self._run(case, self._copy())
-        except _Differs as differs:
-            return Problem("repeated", f"{AGAIN}\n{differs}", case)
+        except _AttemptsDiffer as differs:
+            return FoundProblem("repeated", f"{AGAIN}\n{differs}", case)
         except DataError as error:
-            return Problem("answer", f"{self._why(case)}\nit fails: {error}", case)
+            return FoundProblem("answer", f"{self._why(case)}\nit fails: {error}", case)
         told = _differ(expected, found)
         return (
             None
             if told is None
-            else Problem(
+            else FoundProblem(
                 "answer",
                 f"{self._why(case)}\nexpected is what one ts at a time gives, found is what the calls below give\n{told}",
                 case,
             )
         )
 
-    def _why(self, case: Case) -> str:
+    def _why(self, case: CheckedCase) -> str:
         if not case.joined:
             grown = f": {', '.join(self.grown)} changed since open" if self.grown else ""
             return f"the answer is another after a restart{grown}; {LOST}"
         return CUT if not case.restarts else f"{CUT}, with restarts between"
 
-    def _run(self, case: Case, copy: Copy) -> Rows:
+    def _run(self, case: CheckedCase, copy: ReferenceCopy) -> Rows:
         state = tables_of(self.node.declared.tables)
         put: list[Rows] = []
         for number, call in enumerate(self._calls(case)):
@@ -228,31 +228,34 @@ class _Check:
             if case.repeated:
                 _compare(call, self._tried(call, state), self._tried(call, state))
             put.append(copy.call(call, state))
-        return {name: one([s.empty_table(), *(rows[name] for rows in put)]) for name, s in self.node.declared.outputs}
+        return {
+            name: single_value([s.empty_table(), *(rows[name] for rows in put)])
+            for name, s in self.node.declared.outputs
+        }
 
-    def _tried(self, call: Call, state: Mapping[str, DictTable]) -> tuple[Rows, Rows]:
+    def _tried(self, call: DueCall, state: Mapping[str, DictTable]) -> tuple[Rows, Rows]:
         """A call by a fresh copy, on a state of which nothing is kept."""
         saved = _saved(state)
         return self._copy().call(call, saved), _contents(saved)
 
     # --- what is told
 
-    def _told(self, found: Problem) -> str:
+    def _told(self, found: FoundProblem) -> str:
         declared, case = self.node.declared, found.case
         where = f"{_many(case.tuples.num_rows, 'tuple')} in substream {self.substream} of {self.node.rule.substreams}"
         calls = self._calls(case)
-        lines = [line for call in calls[:SHOWN] for line in self._listed(call, call is not calls[0], case)]
-        more = [f"  and {len(calls) - SHOWN} more calls"] if len(calls) > SHOWN else []
+        lines = [line for call in calls[:SHOWN_TUPLES] for line in self._listed(call, call is not calls[0], case)]
+        more = [f"  and {len(calls) - SHOWN_TUPLES} more calls"] if len(calls) > SHOWN_TUPLES else []
         return "\n".join([f"{declared.name}: {found.words}", f"smallest case found, {where}:", *lines, *more])
 
-    def _listed(self, call: Call, later: bool, case: Case) -> Iterator[str]:
+    def _listed(self, call: DueCall, later: bool, case: CheckedCase) -> Iterator[str]:
         if later and call.place in case.restarts:
             yield "  restart"
         if call.tuples is None:
-            yield f"  {call.what} at {shown(call.time)}"
+            yield f"  {call.what} at {call_text(call.time)}"
             return
-        more = [f"and {call.tuples.num_rows - SHOWN} more"] if call.tuples.num_rows > SHOWN else []
-        yield f"  {call.what} {', '.join([*as_text(call.tuples.slice(0, SHOWN)), *more])}"
+        more = [f"and {call.tuples.num_rows - SHOWN_TUPLES} more"] if call.tuples.num_rows > SHOWN_TUPLES else []
+        yield f"  {call.what} {', '.join([*rows_text(call.tuples.slice(0, SHOWN_TUPLES)), *more])}"
 
 
 LOST = "what is kept there between calls is lost at a restart; keep it in a table, or derive it in open"
@@ -260,16 +263,16 @@ AGAIN = "tried again with the same tuples and the same state, it does something 
 CUT = "the answer depends on where the stream is cut; process(a + b) must put out what process(a), then process(b) does"
 
 
-class _Differs(Exception):
+class _AttemptsDiffer(Exception):
     """A call was tried twice, and the attempts are not alike."""
 
 
-def _compare(call: Call, tried: tuple[Rows, Rows], again: tuple[Rows, Rows]) -> None:
+def _compare(call: DueCall, tried: tuple[Rows, Rows], again: tuple[Rows, Rows]) -> None:
     put, held = (_differ(first, second) for first, second in zip(tried, again, strict=True))
     if put is not None:
-        raise _Differs(f"{call.words}: {put}")
+        raise _AttemptsDiffer(f"{call.words}: {put}")
     if held is not None:
-        raise _Differs(f"{call.words}, its tables: {held}")
+        raise _AttemptsDiffer(f"{call.words}, its tables: {held}")
 
 
 def _differ(expected: Rows, found: Rows) -> str | None:
@@ -282,8 +285,8 @@ def _differ(expected: Rows, found: Rows) -> str | None:
     return None
 
 
-def _saved(state: Mapping[str, DictTable]) -> Tables:
-    return Tables({name: table.copy() for name, table in state.items()})
+def _saved(state: Mapping[str, DictTable]) -> SubstreamTables:
+    return SubstreamTables({name: table.copy() for name, table in state.items()})
 
 
 def _contents(state: Mapping[str, DictTable]) -> Rows:
@@ -301,7 +304,7 @@ def _many(number: int, what: str) -> str:
 # --- smaller ----------------------------------------------------------------------------------------------------------
 
 
-def _smallest(examine: Callable[[Case], Problem | None], found: Problem) -> Problem:
+def _smallest(examine: Callable[[CheckedCase], FoundProblem | None], found: FoundProblem) -> FoundProblem:
     """The problem with as few tuples, then restarts, then joined chunks as can be found: one change after the other."""
     tries = TRIES
     candidates = _smaller(found.case)
@@ -316,7 +319,7 @@ def _smallest(examine: Callable[[Case], Problem | None], found: Problem) -> Prob
     return found
 
 
-def _smaller(case: Case) -> Iterator[Case]:
+def _smaller(case: CheckedCase) -> Iterator[CheckedCase]:
     rows = case.tuples.num_rows
     length = rows // 2
     while length:

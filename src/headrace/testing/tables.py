@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 
-from headrace.columnar.types import refuse_finer, stream_schema
+from headrace.columnar.types import refuse_nanoseconds, stream_schema
 from headrace.query import nodes
 from headrace.sources import TableOrigin
 from headrace.sources.tables import ArrowTable, table_schema
@@ -23,7 +23,7 @@ def table_stream(
     name: str | None = None,
 ) -> Stream:
     """A stream over an Arrow table, for `reference` and `LocalRun`."""
-    refuse_finer(table)
+    refuse_nanoseconds(table)
     return Stream(
         nodes.Source(
             name,
@@ -44,4 +44,4 @@ def arrow_table(
     """A table beside streams, made of an Arrow table, or of what a function returns whenever it is read."""
     source = ArrowTable(given)
     every = None if refresh is None else parse_duration(refresh, "refresh")
-    return Table(nodes.Table(name, table_schema(source.schema()), every, source))
+    return Table(nodes.TableDefinition(name, table_schema(source.schema()), every, source))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from headrace.processor import DECLARED, Processor, Put
-from headrace.reference.processors import Copy
+from headrace.reference.processors import ReferenceCopy
 from headrace.reference.state_tables import DictTable
 
 CLOCK, RANDOM = "the clock", "random numbers"
@@ -47,7 +47,7 @@ _RANDOM: dict[CodeType, str] = {
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 
 
-class WatchedCopy(Copy):
+class WatchedCopy(ReferenceCopy):
     """A copy that notes what is seen; what `open` sets may be kept, and is not looked at between calls."""
 
     def opened(self, substreams: int) -> None:

@@ -20,22 +20,22 @@ from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
-from headrace.plan.figures import Counted, Figures
+from headrace.plan.figures import Figures, SampleCounts
 from headrace.query import nodes
 from headrace.routing.by_range import as_numbers, even_bounds, range_of
 from headrace.sources import as_tuples
 from headrace.sources.files import FilesOrigin, read_head
-from headrace.sources.tables import ArrowTable, rows
+from headrace.sources.tables import ArrowTable, table_rows
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import Window
-from headrace.task.work import Work, WorkSoFar
+from headrace.task.stages import PhysicalWindow
+from headrace.task.work import WorkCounts, WorkTotals
 
-TUPLES = 50_000  # of every source
+SAMPLED_TUPLES = 50_000  # of every source
 FEWEST_EPOCHS, MOST_EPOCHS = 4, 50
-MOST_SLOTS = 8  # of a sample: it runs in one process
+MOST_SAMPLE_SLOTS = 8  # of a sample: it runs in one process
 RANGES = 256
 MOST_DRIFT = 0.4  # share of the values that lie elsewhere in the second half of the sample
 
@@ -66,7 +66,7 @@ def calibrate(
     ordered: Sequence[bool],
     *,
     slots: int = 2,
-    tuples: int = TUPLES,
+    tuples: int = SAMPLED_TUPLES,
     tell: Tell = lambda _: None,
 ) -> Figures:
     """Figures of a query, from at most so many tuples of every source.
@@ -78,7 +78,7 @@ def calibrate(
     tell(f"sample: {sample.tuples:,} tuples of {', '.join(sources)}")
     tables = _as_they_are(roots)
     found = Figures()
-    few = min(slots, MOST_SLOTS)
+    few = min(slots, MOST_SAMPLE_SLOTS)
     for strategy in ("operator", "subquery"):  # the names of stateless operators exist only in the first
         plan = compile_query(roots, ordered, strategy)
         _measured(plan, sample, few, tables)
@@ -87,20 +87,20 @@ def calibrate(
     return found
 
 
-def glance(roots: Sequence[nodes.Node], ordered: Sequence[bool], *, slots: int, tuples: int) -> Figures:
+def sample_bounds(roots: Sequence[nodes.Node], ordered: Sequence[bool], *, slots: int, tuples: int) -> Figures:
     """The same at once and without costs: few epochs, nothing warm, only as the query is run."""
     sample = replace(take_sample(nodes.named_sources(*roots), tuples), most_epochs=FEWEST_EPOCHS)
     plan = compile_query(roots, ordered)
     measured = _measured(
-        plan, sample, min(slots, MOST_SLOTS), _as_they_are(roots), keep_failed=True
+        plan, sample, min(slots, MOST_SAMPLE_SLOTS), _as_they_are(roots), keep_failed=True
     )  # whether they stop it, the run decides
     return replace(_figures(plan, sample, *measured), costs={})
 
 
-def _as_they_are(roots: Sequence[nodes.Node]) -> dict[str, nodes.Table]:
+def _as_they_are(roots: Sequence[nodes.Node]) -> dict[str, nodes.TableDefinition]:
     """The tables, read once."""
     named = nodes.named_tables(*roots)
-    return {n: replace(t, origin=ArrowTable(rows(t.origin, t.schema, n)), refresh=None) for n, t in named.items()}
+    return {n: replace(t, origin=ArrowTable(table_rows(t.origin, t.schema, n)), refresh=None) for n, t in named.items()}
 
 
 def _joined(first: Figures, second: Figures) -> Figures:
@@ -129,14 +129,14 @@ def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table],
     for raw in _windows(name, source, tuples):
         if rows >= tuples:
             return tables, False
-        table = as_tuples(raw, _Named(name, source), source.schema)
+        table = as_tuples(raw, _NamedSource(name, source), source.schema)
         tables.append(table.slice(0, tuples - rows).filter(table.slice(0, tuples - rows).column("ts").is_valid()))
         rows += table.num_rows
     return tables, rows <= tuples
 
 
 @dataclass(frozen=True)
-class _Named:
+class _NamedSource:
     """A source as `as_tuples` wants it: with its name."""
 
     name: str
@@ -190,17 +190,22 @@ def _until(table: pa.Table, end: int | None) -> pa.Table:
 
 
 def _measured(
-    plan: p.PhysicalPlan, sample: Sample, slots: int, tables: Mapping[str, nodes.Table], *, keep_failed: bool = False
+    plan: p.PhysicalPlan,
+    sample: Sample,
+    slots: int,
+    tables: Mapping[str, nodes.TableDefinition],
+    *,
+    keep_failed: bool = False,
 ) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
     """The manifest after the sample; bounds and reach of band joins."""
     with (
-        scratch.temporary("calibrate") as folder,
+        scratch.temporary_folder("calibrate") as folder,
         StateStore.open(folder / "state", fsync=False) as store,
     ):
         settings = Settings(slots, keep_failed=keep_failed)
         driver = Driver(_by_ts(plan), {"operators": []}, store, {}, settings, tables=tables)
         for number in range(sample.epochs):
-            windows = [Window(name, part) for name, part in _part(sample, number)]
+            windows = [PhysicalWindow(name, part) for name, part in _part(sample, number)]
             _run(driver, store, windows)
         last = store.last
         assert last is not None
@@ -216,7 +221,7 @@ def _by_ts(plan: p.PhysicalPlan) -> p.PhysicalPlan:
     return replace(plan, sources=tuple(replace(s, raw_schema=s.schema, time="ts") for s in plan.sources))
 
 
-def _run(driver: Driver, store: StateStore, windows: list[Window], *, final: bool = False) -> None:
+def _run(driver: Driver, store: StateStore, windows: list[PhysicalWindow], *, final: bool = False) -> None:
     each = [[window] for window in windows]  # to a splitter of its own
     driver.run(Position("sample"), lambda epoch: execute_locally(epoch, each, store.storage), final=final)
 
@@ -290,7 +295,7 @@ def _figures(
     bounds: Mapping[str, tuple[float, ...]],
     reach: Mapping[str, int],
 ) -> Figures:
-    known = WorkSoFar.from_json(last.work)
+    known = WorkTotals.from_json(last.work)
     counts = known.counts
     span = max(sample.spans.values(), default=1.0)
     rates = {name: last.sources[name].accepted / sample.spans[name] for name in sample.windows}
@@ -299,7 +304,7 @@ def _figures(
     found: dict[str, dict[str, float]] = {}
     for operator in plan.operators:
         sent = counts.sent.get(operator.name)
-        counted = Counted(
+        counted = SampleCounts(
             tuple(_arrived(plan, operator, side, counts) for side in range(len(operator.schemas))),
             counts.out.get(operator.name, 0),
             sent[0] if sent else None,
@@ -312,7 +317,7 @@ def _figures(
     return Figures(rates=rates, passing=passing, costs=costs, bounds=bounds, reach=reach, **found)
 
 
-def _taken(plan: p.PhysicalPlan, last: Manifest, counts: Work) -> dict[str, int]:
+def _taken(plan: p.PhysicalPlan, last: Manifest, counts: WorkCounts) -> dict[str, int]:
     """Tuples that came into every source and operator."""
     found = {name: source.accepted for name, source in last.sources.items()}
     for operator in plan.operators:
@@ -320,5 +325,5 @@ def _taken(plan: p.PhysicalPlan, last: Manifest, counts: Work) -> dict[str, int]
     return found
 
 
-def _arrived(plan: p.PhysicalPlan, operator: Operator, side: int, counts: Work) -> int:
+def _arrived(plan: p.PhysicalPlan, operator: Operator, side: int, counts: WorkCounts) -> int:
     return sum(counts.edges.get(edge.name, [0, 0])[1] for edge in plan.entering(operator.name, side))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from headrace.compile.subqueries import Measured, Plan, Subquery
+from headrace.compile.subqueries import MeasuredRates, Plan, Subquery
 from headrace.state.manifest import Manifest
-from headrace.task.work import WorkSoFar
+from headrace.task.work import WorkTotals
 
 
-def measured(plan: Plan, last: Manifest) -> dict[str, Measured]:
+def measured_figures(plan: Plan, last: Manifest) -> dict[str, MeasuredRates]:
     """By source and subquery, of a manifest that was checked; empty before the first tuples, and when the counts are of another plan."""
-    known = WorkSoFar.of(last)
-    if known is None or not seconds(last):
+    known = WorkTotals.of(last)
+    if known is None or not covered_seconds(last):
         return {}
-    found = _Counts(known, seconds(last))
+    found = _Counts(known, covered_seconds(last))
     if any(name not in last.operators for s in plan.subqueries if s.router.sends for name in s.members):
         return {}
     sources = {source.name: found.source(source.name) for source in plan.sources}
     return sources | {subquery.name: found.subquery(subquery) for subquery in plan.subqueries}
 
 
-def seconds(last: Manifest) -> float:
+def covered_seconds(last: Manifest) -> float:
     """Event time that the input covers so far."""
     lows = [s.smallest for s in last.sources.values() if s.smallest is not None]
     highs = [s.largest for s in last.sources.values() if s.largest is not None]
@@ -27,15 +27,15 @@ def seconds(last: Manifest) -> float:
 
 
 class _Counts:
-    def __init__(self, known: WorkSoFar, span: float) -> None:
+    def __init__(self, known: WorkTotals, span: float) -> None:
         self.work, self.held, self.edges, self.span = known.counts, known.held, known.plan, span
 
-    def source(self, name: str) -> Measured:
+    def source(self, name: str) -> MeasuredRates:
         tuples = self.work.out.get(name, 0)
         rate = tuples / self.span
-        return Measured(rate, 0.0, 0.0, rate, _cost(self.work.cpu.get(name), tuples))
+        return MeasuredRates(rate, 0.0, 0.0, rate, _cost(self.work.cpu.get(name), tuples))
 
-    def subquery(self, subquery: Subquery) -> Measured:
+    def subquery(self, subquery: Subquery) -> MeasuredRates:
         members = set(subquery.members)
         entering = [name for name, producer, target in self.edges if target in members and producer not in members]
         leaving = [
@@ -53,7 +53,7 @@ class _Counts:
             sent = sum(sum(self.work.sent.get(name, [0])) for name in members)
             state = sum(self.held.get(name, 0.0) for name in members)
         cost = _cost(sum(self.work.cpu.get(name, 0.0) for name in members), tuples)
-        return Measured(tuples / self.span, sent / self.span, state, results / self.span, cost)
+        return MeasuredRates(tuples / self.span, sent / self.span, state, results / self.span, cost)
 
     def _passed(self, edge: str) -> int:
         return self.work.edges.get(edge, [0, 0])[1]

@@ -13,13 +13,13 @@ from headrace.query import nodes
 from headrace.support.json_toml import read_json
 
 NAME = "plan.json"
-AGAIN = "it is written anew when the run is started"
-NAMES = (NAME, f"_{NAME}")  # the second while it is written
+RESTORE_HINT = "it is written anew when the run is started"
+PLAN_NAMES = (NAME, f"_{NAME}")  # the second while it is written
 
 
-def write(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> None:
+def write_plan(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> None:
     """Whole or not at all: who looks at a run while it starts sees the old plan or the new."""
-    text = json.dumps({"query": nodes.show(*roots), "plan": plan.to_json()}, indent=2)
+    text = json.dumps({"query": nodes.outline(*roots), "plan": plan.to_json()}, indent=2)
     whole = checkpoint / f"_{NAME}"
     try:
         whole.unlink(missing_ok=True)  # left by a kill, or planted: never written through
@@ -30,21 +30,21 @@ def write(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> None:
         raise StateError(f"cannot write {NAME} in {str(checkpoint)!r}: {error.strerror}; nothing was started") from None
 
 
-def require(checkpoint: Path) -> None:
+def require_plan(checkpoint: Path) -> None:
     if not (checkpoint / NAME).is_file():  # a pipe would be waited for
         msg = f"there is no {NAME} in {str(checkpoint)!r}; is it the checkpoint of a run that was started?"
         raise StateError(msg)
 
 
-def read(checkpoint: Path) -> tuple[list[str], Plan]:
+def read_plan(checkpoint: Path) -> tuple[list[str], Plan]:
     """The query as it was written, and the plan."""
-    require(checkpoint)
+    require_plan(checkpoint)
     path = checkpoint / NAME
-    data = read_json(path, "the plan", AGAIN, StateError)
+    data = read_json(path, "the plan", RESTORE_HINT, StateError)
     queries = data.get("query")
     if not isinstance(queries, list) or not all(isinstance(text, str) for text in queries):
-        raise StateError(f"{str(path)!r}: query must be a list of texts; found {queries!r:.100}; {AGAIN}")
+        raise StateError(f"{str(path)!r}: query must be a list of texts; found {queries!r:.100}; {RESTORE_HINT}")
     try:
         return queries, Plan.from_json(data.get("plan", {}))
     except QueryError as error:
-        raise StateError(f"{str(path)!r} holds no plan: {error}; {AGAIN}") from None
+        raise StateError(f"{str(path)!r} holds no plan: {error}; {RESTORE_HINT}") from None

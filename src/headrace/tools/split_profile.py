@@ -25,7 +25,7 @@ from headrace.columnar import arrow, scratch
 from headrace.columnar.types import TS, TS_TYPE
 from headrace.compile import compile_query
 from headrace.control import parasplit_model, splitter_count
-from headrace.control.parasplit_model import Costs, Split
+from headrace.control.parasplit_model import ModelCosts, SplitShares
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
 from headrace.errors import QueryError
@@ -33,32 +33,32 @@ from headrace.processor import Processor, declared
 from headrace.query import nodes
 from headrace.sources import as_tuples
 from headrace.sources.files import FilesOrigin
-from headrace.sources.physical_windows import Taken
+from headrace.sources.physical_windows import FileToRead
 from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore
 from headrace.task.block_writer import Task
 from headrace.task.in_process import execute_locally
 from headrace.task.messages import Message
-from headrace.task.reports import Report, TaskReport
-from headrace.task.splitters import Portion, read_windows
-from headrace.task.stages import Epoch, Window
-from headrace.task.steps import Aside, Walk
-from headrace.task.work import Work, total
+from headrace.task.reports import Report, ReportBuilder
+from headrace.task.splitters import SourcePiece, read_windows
+from headrace.task.stages import Epoch, PhysicalWindow
+from headrace.task.steps import Rejects, Walk
+from headrace.task.work import WorkCounts, sum_counts
 
-TUPLES = 1_000_000  # of the sample, at least one window
+SAMPLED_TUPLES = 1_000_000  # of the sample, at least one window
 ROUNDS = 5
-SIZES = (
-    splitter_count.SMALLEST,
+MEASURED_SIZES = (
+    splitter_count.SMALLEST_WINDOW,
     4 << 20,
     splitter_count.USUAL,
-    splitter_count.LARGEST,
+    splitter_count.LARGEST_WINDOW,
 )  # bytes of the windows that are compared
-MANY = 4  # splitters that a slot's costs are measured with, besides one
-TOLERANCE = 0.05  # share of a splitter's cost by which a smaller window may be dearer than the cheapest
-READING = "reading"
+MEASURED_SPLITTERS = 4  # splitters that a slot's costs are measured with, besides one
+SIZE_TOLERANCE = 0.05  # share of a splitter's cost by which a smaller window may be dearer than the cheapest
+READING_TERM = "reading"
 
 
-class Nothing(Processor):
+class NullProcessor(Processor):
     """A processor in place of the query, which is no part of the split."""
 
     schema = pa.schema([(TS, TS_TYPE)])
@@ -71,7 +71,7 @@ class Nothing(Processor):
 
 
 @dataclass(frozen=True)
-class Subject:
+class ProfiledSplit:
     """A query's split, followed by a processor that does nothing, and the source of most of its tuples."""
 
     plan: p.PhysicalPlan
@@ -82,9 +82,9 @@ class Subject:
     words: str
 
     @staticmethod
-    def of(roots: Sequence[nodes.Node]) -> Subject:
+    def of(roots: Sequence[nodes.Node]) -> ProfiledSplit:
         """Return the first split of files; raise if the query has none."""
-        for node in nodes.walk(*roots):
+        for node in nodes.walk_nodes(*roots):
             if isinstance(node, nodes.Splitting):
                 found = _subject(node)
                 if found is not None:
@@ -92,13 +92,15 @@ class Subject:
         msg = "the query has no split of hr.files with nothing but map and filter before it; such as hr.files(...).split(8, by=['user'])"
         raise QueryError(msg)
 
-    def windows(self, epoch: Epoch, W: int, tuples: int, work: Work) -> Iterator[tuple[Portion, Window]]:
+    def windows(
+        self, epoch: Epoch, W: int, tuples: int, work: WorkCounts
+    ) -> Iterator[tuple[SourcePiece, PhysicalWindow]]:
         """Read the first physical windows of W bytes that have so many tuples together; `work` times the reading."""
         rows = 0
         for path, stat in self.origin.entries():
-            taken = Taken(self.source.name, path, stat.st_size, stat.st_mtime_ns)
-            portions = [Portion(taken.source, piece) for piece in taken.cut(W)]
-            for portion, window in zip(portions, work.timing(READING, read_windows(epoch, portions)), strict=True):
+            taken = FileToRead(self.source.name, path, stat.st_size, stat.st_mtime_ns)
+            portions = [SourcePiece(taken.source, piece) for piece in taken.cut(W)]
+            for portion, window in zip(portions, work.timing(READING_TERM, read_windows(epoch, portions)), strict=True):
                 yield portion, window
                 rows += window.rows.num_rows
                 if rows >= tuples:
@@ -107,14 +109,16 @@ class Subject:
             raise QueryError(f"there are no tuples in {str(self.origin.folder)!r} to measure with; put a file there")
 
 
-def _subject(node: nodes.Splitting) -> Subject | None:
+def _subject(node: nodes.Splitting) -> ProfiledSplit | None:
     leaf = nodes.Substream(node.input.schema)
-    nothing = Nothing()
-    root = nodes.Output(nodes.Apply(node.input, node.rule, nodes.Body(leaf, leaf), nothing, declared(nothing)), 0)
+    nothing = NullProcessor()
+    root = nodes.ProcessorOutput(
+        nodes.Apply(node.input, node.rule, nodes.Body(leaf, leaf), nothing, declared(nothing)), 0
+    )
     plan = compile_query([root])
     origins = {name: source.origin for name, source in nodes.named_sources(root).items()}
     found = [
-        Subject(plan, source, origins[source.name], edge, step, f"split {node.rule.words}")
+        ProfiledSplit(plan, source, origins[source.name], edge, step, f"split {node.rule.words}")
         for source in plan.sources
         if isinstance(origins[source.name], FilesOrigin)
         for edge in plan.leaving(source.name)
@@ -128,7 +132,7 @@ def _subject(node: nodes.Splitting) -> Subject | None:
 
 
 @dataclass(frozen=True)
-class Turn:
+class MeasuredEpoch:
     """Processor seconds of one epoch over the sample."""
 
     tuples: int
@@ -145,24 +149,26 @@ class Turn:
         return (self.reading + self.splitting) / self.tuples
 
 
-def turn(subject: Subject, W: int, tuples: int, splitters: int) -> Turn:
+def measure_epoch(subject: ProfiledSplit, W: int, tuples: int, splitters: int) -> MeasuredEpoch:
     """Run an epoch in this process: the splitters one after the other, then one slot."""
-    found: list[Turn] = []
-    with scratch.temporary("profile") as folder, StateStore.open(folder / "state", fsync=False) as store:
+    found: list[MeasuredEpoch] = []
+    with scratch.temporary_folder("profile") as folder, StateStore.open(folder / "state", fsync=False) as store:
 
         def execute(epoch: Epoch) -> Sequence[Message]:
-            work = Work()
+            work = WorkCounts()
             sample = [*subject.windows(epoch, W, tuples, work)]
             windows = [window for _, window in sample]
             stepping = _stepping(subject, epoch, windows, store)
             messages = execute_locally(epoch, [_share(windows, n, splitters) for n in range(splitters)], store.storage)
             reports = [message.read(Report) for message in messages]
-            routed, broadcast, _ = total(report.work for report in reports).split.get(subject.step.name, [0, 0, 0])
+            routed, broadcast, _ = sum_counts(report.work for report in reports).split.get(subject.step.name, [0, 0, 0])
             split, merged = (
                 sum(report.cpu for report in reports if (report.task.stage > 0) == later) for later in (False, True)
             )
             rows, size = sum(window.rows.num_rows for window in windows), sum(each.piece.size for each, _ in sample)
-            found.append(Turn(rows, size, work.cpu[READING], stepping, split, merged, (routed, broadcast)))
+            found.append(
+                MeasuredEpoch(rows, size, work.cpu[READING_TERM], stepping, split, merged, (routed, broadcast))
+            )
             return messages
 
         driver = Driver(subject.plan, {"operators": []}, store, {}, Settings(1, bounded=True))
@@ -170,7 +176,7 @@ def turn(subject: Subject, W: int, tuples: int, splitters: int) -> Turn:
     return found[-1]
 
 
-def _share(windows: Sequence[Window], number: int, of: int) -> list[Window]:
+def _share(windows: Sequence[PhysicalWindow], number: int, of: int) -> list[PhysicalWindow]:
     """Return an equal share of the rows of each window."""
     bounds = [[len(window.rows) * end // of for end in (number, number + 1)] for window in windows]
     return [
@@ -179,13 +185,13 @@ def _share(windows: Sequence[Window], number: int, of: int) -> list[Window]:
     ]
 
 
-def _stepping(subject: Subject, epoch: Epoch, windows: Sequence[Window], store: StateStore) -> float:
+def _stepping(subject: ProfiledSplit, epoch: Epoch, windows: Sequence[PhysicalWindow], store: StateStore) -> float:
     """Return the seconds for what is done with tuples before they are sent: map, filter, broadcast and route."""
     task = Task(0, 0, 0, store.storage, BlockReader(store.storage))
-    aside = Aside(epoch, task, TaskReport(task.itself, task.stamp))
+    aside = Rejects(epoch, task, ReportBuilder(task.itself, task.stamp))
     tuples = [as_tuples(window.rows, subject.source, subject.source.reads(whole=False)) for window in windows]
     begin = time.process_time()
-    for piece in (piece for each in tuples for piece in arrow.cut(each)):
+    for piece in (piece for each in tuples for piece in arrow.split_table(each)):
         for _ in Walk(aside, piece, [subject.edge]).along(subject.edge):
             pass
     return time.process_time() - begin
@@ -194,10 +200,10 @@ def _stepping(subject: Subject, epoch: Epoch, windows: Sequence[Window], store: 
 # --- costs ---------------------------------------------------------------------------------------------------------
 
 
-def costs_of(turns: Mapping[int, Sequence[Turn]], split: Split) -> Costs:
+def costs_of(turns: Mapping[int, Sequence[MeasuredEpoch]], split: SplitShares) -> ModelCosts:
     """Return the terms of equations 3 and 4; turns by their number of splitters, 1 and another one."""
 
-    def least(splitters: int, part: Callable[[Turn], float]) -> float:
+    def least(splitters: int, part: Callable[[MeasuredEpoch], float]) -> float:
         return min(part(turn) / turn.tuples for turn in turns[splitters])
 
     cr_W, cs = least(1, lambda turn: turn.reading), least(1, lambda turn: turn.stepping)
@@ -205,21 +211,21 @@ def costs_of(turns: Mapping[int, Sequence[Turn]], split: Split) -> Costs:
     few, many = (least(splitters, lambda turn: turn.merging) / (split.delivered or 1.0) for splitters in sorted(turns))
     cm = max(many - few, 0.0) / (max(turns) - 1)
     ce = max(rest, 0.0) / split.sent if split.sent else 0.0
-    return Costs(cr_W=cr_W, cs=cs, ce=ce, cr=max(few - cm, 0.0), cm=cm, cr_PR=0.0)
+    return ModelCosts(cr_W=cr_W, cs=cs, ce=ce, cr=max(few - cm, 0.0), cm=cm, cr_PR=0.0)
 
 
-def _shares(subject: Subject, turn: Turn) -> Split:
+def _shares(subject: ProfiledSplit, turn: MeasuredEpoch) -> SplitShares:
     """Return the shares of the tuples; those that a filter before the split omits go nowhere too."""
     r, b = (tuples / turn.tuples for tuples in turn.divided)
     q = subject.step.substreams
-    return Split(q, r, b, max(1 - r - b, 0.0), q if subject.step.replicate else 1, 1)
+    return SplitShares(q, r, b, max(1 - r - b, 0.0), q if subject.step.replicate else 1, 1)
 
 
 # --- the recommendation --------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Profile:
+class SplitProfile:
     """Costs of a split, and the p and W that they recommend for a rate."""
 
     source: str
@@ -228,8 +234,8 @@ class Profile:
     tuples: int  # of the sample
     row_bytes: float  # of a tuple in the files
     sizes: Mapping[int, float]  # seconds of a splitter per tuple, by bytes of a window
-    costs: Costs  # with windows of the cheapest size
-    split: Split
+    costs: ModelCosts  # with windows of the cheapest size
+    split: SplitShares
 
     @property
     def p(self) -> int:
@@ -240,7 +246,8 @@ class Profile:
     def W(self) -> int:
         """The cheapest size, unless a splitter would get too few windows of an epoch of one second."""
         return min(
-            cheapest(self.sizes), splitter_count.window(self.wanted * self.row_bytes / (splitter_count.EACH * self.p))
+            cheapest_size(self.sizes),
+            splitter_count.window_size(self.wanted * self.row_bytes / (splitter_count.EACH * self.p)),
         )
 
     def rate(self, p: int) -> float:
@@ -248,34 +255,37 @@ class Profile:
         return parasplit_model.rates(self.costs, replace(self.split, processors=p), p).in_turn
 
 
-def cheapest(sizes: Mapping[int, float]) -> int:
+def cheapest_size(sizes: Mapping[int, float]) -> int:
     """Return the smallest size whose cost is within the tolerance of the lowest cost."""
-    return min(W for W, cost in sizes.items() if cost <= (1 + TOLERANCE) * min(sizes.values()))
+    return min(W for W, cost in sizes.items() if cost <= (1 + SIZE_TOLERANCE) * min(sizes.values()))
 
 
-def profile(
+def profile_split(
     roots: Sequence[nodes.Node],
     wanted: float,
     *,
-    tuples: int = TUPLES,
+    tuples: int = SAMPLED_TUPLES,
     rounds: int = ROUNDS,
     tell: Callable[[str], None] = lambda _: None,
-) -> Profile:
+) -> SplitProfile:
     """Measure the costs of the first split of files of a query."""
-    subject = Subject.of(roots)
+    subject = ProfiledSplit.of(roots)
     tell(f"measuring {subject.words} of {subject.source.name}")
-    turn(subject, SIZES[-1], 1, 1)  # compiles what a first call compiles
-    by_size: dict[int, list[Turn]] = {W: [] for W in SIZES}
+    measure_epoch(subject, MEASURED_SIZES[-1], 1, 1)  # compiles what a first call compiles
+    by_size: dict[int, list[MeasuredEpoch]] = {W: [] for W in MEASURED_SIZES}
     for number in range(rounds):
         for W, found in by_size.items():
-            found.append(turn(subject, W, tuples, 1))
+            found.append(measure_epoch(subject, W, tuples, 1))
         tell(f"round {number + 1} of {rounds}")
     sizes = {W: min(turn.splitter for turn in found) for W, found in by_size.items()}
-    W = cheapest(sizes)
+    W = cheapest_size(sizes)
     one = by_size[W][0]
     split = _shares(subject, one)
-    turns = {1: by_size[W], MANY: [turn(subject, W, tuples, MANY) for _ in range(rounds)]}
+    turns = {
+        1: by_size[W],
+        MEASURED_SPLITTERS: [measure_epoch(subject, W, tuples, MEASURED_SPLITTERS) for _ in range(rounds)],
+    }
     row_bytes = one.bytes / one.tuples
-    return Profile(
+    return SplitProfile(
         subject.source.name, subject.words, wanted, one.tuples, row_bytes, sizes, costs_of(turns, split), split
     )

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headrace.control import group_moves
 from headrace.control.policy import Policy
-from headrace.routing import Diagonal, Split, layout_from_json
+from headrace.routing import Diagonal, HotGroup, layout_from_json
 from headrace.routing.hashing import groups_of
 from headrace.testing import LocalRun
 from headrace_bench import claims
@@ -118,10 +118,10 @@ def reorganised(pairs: Pairs, *, split: bool) -> list[float]:
     """As the controller does it, on loads that stay as they are."""
     load, state = pairs.load.tolist(), (pairs.left + pairs.right).tolist()
     sides = list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
-    owner, splits = list(Diagonal.even(GROUPS, SLOTS).owner), tuple[Split, ...]()
+    owner, splits = list(Diagonal.even(GROUPS, SLOTS).owner), tuple[HotGroup, ...]()
     ratios = [group_moves.imbalance(group_moves.slot_loads(owner, splits, load, SLOTS))]
     for _ in range(TURNS):
-        splits = group_moves.splits_for(splits, sides, load, owner, SLOTS) if split else ()
+        splits = group_moves.hot_groups_for(splits, sides, load, owner, SLOTS) if split else ()
         for move in group_moves.moves_by_gain(owner, splits, load, state, SLOTS, Policy().moves, ENOUGH):
             owner[move.group] = move.target
         ratios.append(group_moves.imbalance(group_moves.slot_loads(owner, splits, load, SLOTS)))

@@ -16,7 +16,7 @@ from headrace.control.policy import Policy
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
 from headrace.stream import Stream
-from headrace.task.work import WorkSoFar
+from headrace.task.work import WorkTotals
 from headrace.testing import LocalRun, table_stream
 from headrace_bench.running import scratch
 from headrace_demo.workloads import SCHEMA, Workload
@@ -63,7 +63,7 @@ def drive(
 
 def sent_and_read(manifests: Sequence[Manifest]) -> list[tuple[int, int]]:
     """Per epoch: (tuple, slot) deliveries of new tuples, and tuples of the windows that slots read."""
-    works = [WorkSoFar.from_json(m.work).counts for m in manifests]
+    works = [WorkTotals.from_json(m.work).counts for m in manifests]
     totals = [(sum(map(sum, w.sent.values())), sum(w.read.values())) for w in works]
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise([(0, 0), *totals])]
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
 
-from headrace.support.extras import library
+from headrace.support.extras import import_extra
 from headrace.telemetry.progress import Progress
 from headrace_demo.fraud.generator import BOX, CLONED, Fraud
 
@@ -45,7 +45,7 @@ class Committed(Results):
 
     def __init__(self, servers: str, topic: str, schema: pa.Schema) -> None:
         self._tables = {"": schema.empty_table()}
-        self._kafka = library("confluent_kafka", "kafka", "headrace demo --kafka")
+        self._kafka = import_extra("confluent_kafka", "kafka", "headrace demo --kafka")
         settings = {"bootstrap.servers": servers, "group.id": topic, "isolation.level": "read_committed"}
         self._reader = self._kafka.Consumer(
             {**settings, "enable.partition.eof": True, "fetch.wait.max.ms": 10, "log_level": 0}

@@ -20,7 +20,7 @@ from headrace.errors import HeadraceError
 from headrace.reference import references
 from headrace.run.run import Run
 from headrace.showing import live
-from headrace.showing.signals import Stop, ending, stoppable
+from headrace.showing.signals import StopRequest, stop_at_end, stop_on_first_signal
 from headrace.telemetry.progress import Progress
 from headrace_demo.fraud import report
 from headrace_demo.fraud.generator import Calls, Feed, generate
@@ -54,7 +54,7 @@ def show(spark: Any, options: Options, console: Console) -> bool:
     with _placed(options, console) as places:
         streams = fraud(places.stream(spark))
         results = places.results(streams)
-        with stoppable() as stop:
+        with stop_on_first_signal() as stop:
             calls, progress, seconds = _stream(options, places, streams, results, console, stop)
         good = _summary(console, calls, progress, seconds, results)
         if stop.asked:
@@ -92,18 +92,18 @@ def _stream(
     streams: tuple[hr.Stream, hr.Stream],
     results: list[report.Results],
     console: Console,
-    stop: Stop,
+    stop: StopRequest,
 ) -> tuple[Calls, Progress, float]:
     """Feed and run side by side until all calls are through; how long it took."""
     pairs = list(zip(streams, places.sinks(), strict=True))
-    with ending(hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots, show=False)) as run:
+    with stop_at_end(hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots, show=False)) as run:
         calls = generate(options.rate, options.seconds, options.seed, time.time())
         feed, began = places.feed(calls), time.monotonic()
         feed.start()
         below = lambda: report.latest(results[0].table())  # noqa: E731
         display = live.for_console(console, "headrace demo", NAMES, below, transient=True)
         try:
-            live.watch(run, lambda run: stop.asked or _through(run, feed), display=display)
+            live.watch_run(run, lambda run: stop.asked or _through(run, feed), display=display)
         finally:
             feed.stop()
         run.stop()
@@ -160,4 +160,4 @@ def _verified(
 
 
 def _took(began: float) -> str:
-    return live.seconds(time.monotonic() - began)
+    return live.seconds_text(time.monotonic() - began)

@@ -21,7 +21,7 @@ import headrace as hr
 from headrace.errors import HeadraceError, WorkloadError
 from headrace.run.run import Run
 from headrace.showing import live, terminal
-from headrace.showing.signals import Stop, ending, stoppable
+from headrace.showing.signals import StopRequest, stop_at_end, stop_on_first_signal
 from headrace.telemetry.progress import Progress
 from headrace_demo.fraud.report import Results
 from headrace_demo.workloads.writing import new_folder
@@ -93,7 +93,7 @@ class Places:
 
 def show(spark: Any, options: Options, console: Console) -> bool:
     """Whether all went well: every row is right."""
-    with _folder(options.keep, console) as places, stoppable() as stop:
+    with _folder(options.keep, console) as places, stop_on_first_signal() as stop:
         made = _made(options, places, console, stop)
         if made is None:
             console.print("stopped before the traffic was there")
@@ -128,7 +128,7 @@ class _Enough(Exception):
     """Asked to stop while traffic was made."""
 
 
-def _made(options: Options, places: Places, console: Console, stop: Stop) -> Traffic | None:
+def _made(options: Options, places: Places, console: Console, stop: StopRequest) -> Traffic | None:
     with console.status("cars come to where they are ...") as status:
 
         def tell(seconds: int) -> None:
@@ -156,18 +156,20 @@ def _results(places: Places) -> dict[str, Results]:
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-def _stream(spark: Any, options: Options, places: Places, watched: Watched, console: Console, stop: Stop) -> None:
+def _stream(
+    spark: Any, options: Options, places: Places, watched: Watched, console: Console, stop: StopRequest
+) -> None:
     """Feed and run side by side until all is through; then what the last second is owed, which an end of input alone brings."""
     files = history.files_of([places.road / HISTORY])
     prepared = Prepared(places.road, history.prepared(files, places.given.spool / HISTORY), 0, Counter())
     settings: dict[str, Any] = {"checkpoint": places.given.checkpoint, "slots": options.slots, "show": False}
     running.begin_folders(places.given.out)
-    with ending(hr.start(running.results(spark, places.given, prepared, None), epoch=EPOCH, **settings)) as run:
+    with stop_at_end(hr.start(running.results(spark, places.given, prepared, None), epoch=EPOCH, **settings)) as run:
         _warm_up(run, watched.feed, console, stop)
         display = OnScreen(console, watched) if console.is_terminal else InLines(console, watched)
         watched.feed.start()
         try:
-            live.watch(run, lambda run: stop.asked or watched.is_through(run), display=display)
+            live.watch_run(run, lambda run: stop.asked or watched.is_through(run), display=display)
         finally:
             watched.feed.stop()
             display.end()
@@ -180,7 +182,7 @@ def _stream(spark: Any, options: Options, places: Places, watched: Watched, cons
             run.wait()
 
 
-def _warm_up(run: Run, feed: Feed, console: Console, stop: Stop) -> None:
+def _warm_up(run: Run, feed: Feed, console: Console, stop: StopRequest) -> None:
     """Answer some seconds before the clock begins: whatever is compiled and started is there then."""
     feed.offer(WARM)
     console.print(Text("loops are compiled, if they never were: half a minute, the first time", "dim"), soft_wrap=True)
@@ -232,7 +234,7 @@ class Watched:
         seen, counts = self.seen, self.seen.counts
         cars = self.made.cars(seen.time) if seen.time >= 0 else 0
         behind = max(seen.time - seen.answered, 0)
-        latency = {name: live.seconds(progress.latency.get(name, 0.0)) for name in ("p50", "p99")}
+        latency = {name: live.seconds_text(progress.latency.get(name, 0.0)) for name in ("p50", "p99")}
         return [
             [
                 ("cars", f"{cars:,}"),
@@ -245,7 +247,7 @@ class Watched:
                 ("  expenditures", f"{counts['expenditures']:,}"),
             ],
             [
-                ("state", live.size(progress.state_bytes)),
+                ("state", live.size_text(progress.state_bytes)),
                 ("  alerts", f"{counts['accidents']:,}"),
                 ("  travel times", f"{counts['travel_times']:,}"),
             ],
@@ -327,6 +329,6 @@ def _judged(places: Places, console: Console) -> bool:
         console.print("FAILED: not every row is right", style="bold red")
         return False
     rows = sum(output.found for output in verdict.outputs.values())
-    took = f"it took {live.seconds(time.monotonic() - began)}"
+    took = f"it took {live.seconds_text(time.monotonic() - began)}"
     console.print(f"[bold green]verified: all {rows:,} rows are right, and none is missing[/] ({took})", soft_wrap=True)
     return True

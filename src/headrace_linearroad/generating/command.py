@@ -7,8 +7,8 @@ from pathlib import Path
 from rich.console import Console
 
 from headrace.errors import WorkloadError
-from headrace.showing.progress_bar import showing
-from headrace.showing.signals import stoppable
+from headrace.showing.progress_bar import show_progress
+from headrace.showing.signals import stop_on_first_signal
 from headrace.showing.terminal import say
 from headrace_linearroad.generating.demand import FULL
 from headrace_linearroad.generating.settings import Settings
@@ -36,7 +36,7 @@ def generate(settings: Settings, folder: Path, job: Job) -> None:
     """Write, showing how far it has come; to be stopped before the end is no error, but the folder stays half written."""
     console, last = Console(highlight=False, soft_wrap=True), Written()
     say(console, f"{_what(settings, job)}: some {expected(settings, job):,} tuples", "dim")
-    with stoppable() as stop, showing(console, job.seconds) as show:
+    with stop_on_first_signal() as stop, show_progress(console, job.seconds) as show:
 
         def tell(written: Written, doing: str) -> None:
             nonlocal last

@@ -24,7 +24,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.compute
 
-from headrace.deployment import cores
+from headrace.deployment import usable_cores
 from headrace_linearroad.forms import COMPLETE, OUTPUTS
 from headrace_linearroad.generating.entering import BACK
 from headrace_linearroad.generating.settings import Settings
@@ -125,8 +125,8 @@ def judge(
 ) -> dict[str, Any]:
     """All rows of a run that was offered these seconds, by a process for each core."""
     outputs.demand(answers)
-    every = _left(groups(settings, len(offered.tuples), sum(offered.tuples), at_once(cores())), kept)
-    many = min(cores(), len(every))
+    every = _left(groups(settings, len(offered.tuples), sum(offered.tuples), at_once(usable_cores())), kept)
+    many = min(usable_cores(), len(every))
     found = Judged()
     for line in kept:
         found.add(line)

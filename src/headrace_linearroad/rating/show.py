@@ -17,7 +17,7 @@ from rich.text import Text
 
 from headrace.errors import WorkloadError
 from headrace.showing import live, terminal
-from headrace.showing.signals import stoppable
+from headrace.showing.signals import stop_on_first_signal
 from headrace_bench.report import Grid, machine, number, size
 from headrace_bench.report import table as as_table
 from headrace_bench.running import demand_linux
@@ -58,7 +58,7 @@ def show(options: Options, console: Console) -> bool:
     trials = list[dict[str, Any]]()
     best: float | None = None
     try:
-        with stoppable() as stop, _display(console) as display:
+        with stop_on_first_signal() as stop, _display(console) as display:
 
             def once(expressways: float, folder: Path, strict: bool) -> bool:
                 plan = replace(options.plan, expressways=expressways)
@@ -88,7 +88,7 @@ def judge(out: Path, console: Console) -> bool:
     """Go on with the judgement of a rating that was interrupted; whether it holds."""
     judgement, before = read(out), machine()
     try:
-        with stoppable() as stop, _display(console) as display:
+        with stop_on_first_signal() as stop, _display(console) as display:
             result = judgement.judge(lambda: stop.asked, display.doing)
     except (Stopped, KeyboardInterrupt):
         _stopped(out, [], console)
@@ -282,7 +282,7 @@ class _Shown:
             f"{name.replace('_', ' ')} {listening.worst.get(name, 0):.1f}/{LIMITS[name]:g}" for name in LIMITS
         )
         head = f"L = {plan.expressways:g}  second {done:,} of {plan.seconds:,}  {number(rate)} tuples/s"
-        return f"{head}  behind {live.seconds(listening.behind(now))}  worst of limit: {worst}"
+        return f"{head}  behind {live.seconds_text(listening.behind(now))}  worst of limit: {worst}"
 
     def _paint(self, text: str) -> None:
         every = 1 / live.FRAMES if self._panel is not None else LINES_EVERY

@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import headrace as hr
-from headrace.cli.follow import on_spark
+from headrace.cli.follow import spark_session
 from headrace.errors import HeadraceError, WorkloadError
 from headrace.run.run import Run
 from headrace_linearroad import history, running
@@ -131,7 +131,7 @@ class Trial:
         pieces = self._pieces()
         offered = self._survey(pieces)
         with ExitStack() as stack:
-            spark = stack.enter_context(on_spark(plan.slots, quiet=True))
+            spark = stack.enter_context(spark_session(plan.slots, quiet=True))
             given_up = self._stream(spark, pieces, offered)
             if given_up is None:
                 self._close(spark)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.compile.allocate import shares
+from headrace.compile.allocate import slot_shares
 from headrace.compile.subqueries import Plan
 from headrace.plan.figures import Figures
 
@@ -62,17 +62,17 @@ subquery-2: 7 from 1, share 7"""
 
 
 def test_the_next_slot_goes_to_whom_the_others_wait_for() -> None:
-    found = shares([3.0, 1.0], 8)
+    found = slot_shares([3.0, 1.0], 8)
     assert found is not None and found.slots == (6, 2) and found.idle == pytest.approx(0)
-    found = shares([3.0, 1.0], 3)
+    found = slot_shares([3.0, 1.0], 3)
     assert found is not None and found.slots == (2, 1)
     assert found.busy == pytest.approx((1.0, 2 / 3)) and found.idle == pytest.approx(1 / 3) and found.bottleneck == 0
-    assert shares([1.0, 1.0, 1.0], 2) is None
+    assert slot_shares([1.0, 1.0, 1.0], 2) is None
 
 
 @given(st.lists(st.floats(0, 1e9), min_size=1, max_size=8), st.integers(1, 70))
 def test_shares_are_whole_at_least_one_and_no_more_than_there_are(work: list[float], slots: int) -> None:
-    found = shares(work, slots)
+    found = slot_shares(work, slots)
     if len(work) > slots:
         assert found is None
         return

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.compile.subqueries import Measured
+from headrace.compile.subqueries import MeasuredRates
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
@@ -73,8 +73,8 @@ def test_without_figures_it_says_what_was_assumed() -> None:
 def test_measured_figures_stand_beside_the_predicted_ones() -> None:
     plan = queries.figure_1().plan(slots=4, figures=FIGURES)
     found = {
-        "calls": Measured(1990.0, 0.0, 0.0, 1990.0, 1.5),
-        "subquery-1": Measured(2000.0, 2000.5, 119_000.0, 2_350.0, 66.0),
+        "calls": MeasuredRates(1990.0, 0.0, 0.0, 1990.0, 1.5),
+        "subquery-1": MeasuredRates(2000.0, 2000.5, 119_000.0, 2_350.0, 66.0),
     }
     text = explain([], plan, found)
     assert "calls: 2,000 tuples/s (1,990 measured)" in text
@@ -97,5 +97,5 @@ def test_a_cost_is_a_number(cost: Any) -> None:
 
 def test_sources_without_names_are_called_alike_everywhere() -> None:
     one, other = (node_of(table_stream(queries.calls().schema.empty_table())) for _ in range(2))
-    first, second = nodes.show(one, other)
+    first, second = nodes.outline(one, other)
     assert "source source-1 " in first and "source source-2 " in second

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from headrace.compile import compile_query
-from headrace.compile.uncoalesce import together
+from headrace.compile.uncoalesce import share_slots
 from headrace.errors import EngineError
 from headrace.plan import PhysicalPlan
 from headrace.stream import Stream, node_of
@@ -32,17 +32,17 @@ def test_tuples_without_a_partner_are_found_where_pairs_are_met(how: str, alone:
     plan = plan_of(outer(how=how))
     names = [f"alone-{number + 1}" for number in range(alone)]
     assert stages(plan) == {"join-1": 1, **dict.fromkeys(names, 2)}
-    shared = together(plan, lambda name: True)
+    shared = share_slots(plan, lambda name: True)
     assert stages(shared) == {"join-1": 1, **dict.fromkeys(names, 1)}
     assert {shared.by_name[name].follows for name in names} == {"join-1"}
-    assert stages(together(plan, lambda name: False)) == stages(plan)
+    assert stages(share_slots(plan, lambda name: False)) == stages(plan)
     assert plan.edges == shared.edges
 
 
 def test_what_is_behind_moves_up() -> None:
     plan = plan_of(outer().aggregate(by=["callee"], window="1 minute", n="count(*)"))
     assert stages(plan) == {"join-1": 1, "alone-1": 2, "aggregate-1": 3}
-    assert stages(together(plan, lambda name: True)) == {"join-1": 1, "alone-1": 1, "aggregate-1": 2}
+    assert stages(share_slots(plan, lambda name: True)) == {"join-1": 1, "alone-1": 1, "aggregate-1": 2}
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_is_behind_moves_up() -> None:
 )
 def test_others_stay_as_they_are(query: Stream, strategy: str) -> None:
     plan = plan_of(query, strategy)
-    assert stages(together(plan, lambda name: True)) == stages(plan)
+    assert stages(share_slots(plan, lambda name: True)) == stages(plan)
 
 
 def test_a_producer_with_another_layout_keeps_an_exchange() -> None:
@@ -62,7 +62,7 @@ def test_a_producer_with_another_layout_keeps_an_exchange() -> None:
     counted = queries.calls("others").aggregate(by=["caller"], window="1 minute", n="count(*)").map("caller")
     plan = plan_of(outer().map("caller").union(counted).distinct(by=["caller"], within="1 minute"))
     assert plan.by_name["distinct-1"].follows == "alone-1"
-    shared = together(plan, lambda name: True)
+    shared = share_slots(plan, lambda name: True)
     assert stages(shared) == {"join-1": 1, "alone-1": 1, "aggregate-1": 1, "distinct-1": 2}
     assert not shared.by_name["distinct-1"].follows
 

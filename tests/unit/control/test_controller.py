@@ -14,16 +14,16 @@ import pytest
 from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
 from headrace.control.control_state import ControlState
-from headrace.control.controller import Controller, OperatorLoad, group_load
+from headrace.control.controller import Controller, MeasuredLoad, group_work
 from headrace.control.group_moves import imbalance, slot_loads
 from headrace.control.policy import Policy
-from headrace.control.space_saving import SpaceSaving
+from headrace.control.space_saving import SpaceSavingSketch
 from headrace.control.splitter_count import MORE, SplitLoad
 from headrace.difference import difference
 from headrace.reference import reference
-from headrace.routing import Diagonal, Split
+from headrace.routing import Diagonal, HotGroup
 from headrace.stream import Stream, node_of
-from headrace.task.work import WorkSoFar
+from headrace.task.work import WorkTotals
 from headrace.testing import LocalRun, table_stream
 from headrace_demo.workloads import BModel, Hot, Workload
 
@@ -60,7 +60,7 @@ def reads(policy: str, epochs: int, folder: Path) -> tuple[int, list[int]]:
         run.epoch(tables)
     last = run.store.last
     assert last is not None
-    work, history = WorkSoFar.from_json(last.work).counts, ControlState.from_json(last.control).history
+    work, history = WorkTotals.from_json(last.work).counts, ControlState.from_json(last.control).history
     run.close()
     return sum(work.sent["join-1"]) + work.read["join-1"], [d.epoch for d in history if d.kind == "shape"]
 
@@ -93,7 +93,7 @@ def test_groups_are_balanced_after_five_reorganisations(begin: str, tmp_path: Pa
         run.epoch(table.set_column(1, "k", pa.array(keys.draw(rng, 4_000))))
         layout = run.driver._epoch(final=False, idle=(), quiet={}).layouts["aggregate-1"]
         assert isinstance(layout, Diagonal)
-        load = group_load(run.driver.control.measured["aggregate-1"]).tolist()
+        load = group_work(run.driver.control.measured["aggregate-1"]).tolist()
         balance.append(imbalance(slot_loads(layout.owner, layout.splits, load, 4)))
     run.close()
     assert balance[0] > 1.25 or begin == "hash"
@@ -127,20 +127,22 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     run.close()
 
 
-def hot_join() -> tuple[Controller, OperatorLoad]:
+def hot_join() -> tuple[Controller, MeasuredLoad]:
     """A controller of 16 slots and 64 groups, in which group 0 has become very hot."""
     left, right = streams()
     query = left.join(right, on="l.k = r.k and l.x < r.x", within="4 seconds")
     control = Controller(compile_query([node_of(query)]), Policy(), 16, 16)
     load = np.full(64, 10.0)
     load[0] = 10_000.0
-    control.measured["join-1"] = OperatorLoad([load, load.copy()], [SpaceSaving(), SpaceSaving()], [0.0, 0.0])
+    control.measured["join-1"] = MeasuredLoad(
+        [load, load.copy()], [SpaceSavingSketch(), SpaceSavingSketch()], [0.0, 0.0]
+    )
     return control, control.measured["join-1"]
 
 
 def test_the_grid_of_a_hot_group_grows_with_it() -> None:
     control, _ = hot_join()
-    small = Diagonal(tuple(g % 16 for g in range(64)), 16, (Split(0, 1, 2, (0, 1)),))
+    small = Diagonal(tuple(g % 16 for g in range(64)), 16, (HotGroup(0, 1, 2, (0, 1)),))
     decisions = control.reorganise(9, 64, {"join-1": small})
     assert [d.kind for d in decisions if d.change.startswith("group 0 on ")] == ["split"]
     after = control.layouts["join-1"]
@@ -158,7 +160,7 @@ def test_more_slots_than_groups_split_nothing() -> None:
 @pytest.mark.parametrize("rules", [{"hot": False}, {"elastic": "off"}])
 def test_splits_of_before_are_not_kept_by_a_policy_without_them(rules: dict[str, Any]) -> None:
     control, _ = hot_join()
-    control.layouts["join-1"] = Diagonal(tuple(g % 16 for g in range(64)), 16, (Split(0, 1, 2, (0, 1)),))
+    control.layouts["join-1"] = Diagonal(tuple(g % 16 for g in range(64)), 16, (HotGroup(0, 1, 2, (0, 1)),))
     later = Controller(control.plan, Policy(**rules), 16, 16)
     later.restore(ControlState.from_json(control.remembered().to_json()))
     layout = later.layout(control.plan.operators[0], 64, 16, [0, 0])

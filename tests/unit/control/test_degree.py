@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from headrace.control.autoscale import Degree
+from headrace.control.autoscale import Autoscaler
 
 
 def follow(loads: list[float], limit: int = 16, noise: float = 0.0) -> list[int]:
     """Active slots over reorganisations for loads in slots' worth of work."""
-    r, degree, slots, found = random.Random(3), Degree(), 1, []
+    r, degree, slots, found = random.Random(3), Autoscaler(), 1, []
     for load in loads:
         occupancy = [min(load / slots * r.uniform(1 - noise, 1 + noise), 1.0) for _ in range(slots)]
         step, _ = degree.step(occupancy, 0.7, 0.4, 0.5, limit)
@@ -43,5 +43,5 @@ def test_a_steady_load_changes_nothing_for_long() -> None:
 def test_never_beyond_the_limit_nor_below_one() -> None:
     assert max(follow([50.0] * 30, limit=5)) == 5
     assert min(follow([0.0] * 30)) == 1
-    step, why = Degree().step([1.0], 0.7, 0.4, 0.5, 1)
+    step, why = Autoscaler().step([1.0], 0.7, 0.4, 0.5, 1)
     assert step == 0 and "the limit of 1 slots is reached" in why

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.control.join_shapes import read_by_busiest, shape
+from headrace.control.join_shapes import choose_shape, read_by_busiest
 
 RATES = st.tuples(st.floats(1, 1e6), st.floats(1, 1e6))
 
@@ -14,7 +14,7 @@ RATES = st.tuples(st.floats(1, 1e6), st.floats(1, 1e6))
 @given(RATES, RATES, st.integers(1, 24))
 def test_ragged_reads_least(new: tuple[float, float], held: tuple[float, float], slots: int) -> None:
     cost = {
-        name: read_by_busiest(shape(name, 64, slots, new, held), new, held)
+        name: read_by_busiest(choose_shape(name, 64, slots, new, held), new, held)
         for name in ("ragged", "grid", "ssp", "adaptive-ssp")
     }
     assert cost["ragged"] <= min(cost.values()) * (1 + 1e-6) + 2
@@ -30,8 +30,8 @@ def test_ragged_reads_least(new: tuple[float, float], held: tuple[float, float],
     ],
 )
 def test_shapes_of_the_papers(policy: str, new: tuple[float, float], rows: tuple[int, ...]) -> None:
-    assert shape(policy, 64, 4, new, (0.0, 0.0)).rows == rows
+    assert choose_shape(policy, 64, 4, new, (0.0, 0.0)).rows == rows
 
 
 def test_the_papers_grid_leaves_slots_idle() -> None:
-    assert shape("grid", 64, 8, (1, 1), (1, 1)).rows == (2, 2)
+    assert choose_shape("grid", 64, 8, (1, 1), (1, 1)).rows == (2, 2)

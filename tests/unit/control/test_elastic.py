@@ -13,13 +13,13 @@ from headrace.control.group_moves import (
     ENTER,
     LEAVE,
     best_grid,
+    hot_groups_for,
     imbalance,
     moves_by_gain,
-    moves_of_paper,
+    random_moves,
     slot_loads,
-    splits_for,
 )
-from headrace.routing import Diagonal, Split
+from headrace.routing import Diagonal, HotGroup
 
 LOADS = st.lists(st.floats(0, 1000), min_size=4, max_size=40)
 
@@ -61,25 +61,25 @@ def test_of_equally_good_moves_the_one_with_least_state() -> None:
 
 def test_the_papers_moves_are_one_group_of_each_supplier() -> None:
     owner = [0, 0, 0, 1, 1, 2]
-    moves = moves_of_paper(owner, [0.9, 0.8, 0.1], 0.5, 0.2, "seed")
+    moves = random_moves(owner, [0.9, 0.8, 0.1], 0.5, 0.2, "seed")
     assert len(moves) == 1 and moves[0].source == 0 and moves[0].target == 2 and owner[moves[0].group] == 0
-    assert moves == moves_of_paper(owner, [0.9, 0.8, 0.1], 0.5, 0.2, "seed")
-    assert moves_of_paper(owner, [0.3, 0.3, 0.3], 0.5, 0.2, "seed") == []
+    assert moves == random_moves(owner, [0.9, 0.8, 0.1], 0.5, 0.2, "seed")
+    assert random_moves(owner, [0.3, 0.3, 0.3], 0.5, 0.2, "seed") == []
 
 
 def test_a_hot_group_is_split_and_stays_so_until_it_is_cool() -> None:
     load = [100.0] + [2.0] * 19
     sides = [(work / 2, work / 2) for work in load]
     owner = Diagonal.even(20, 4).owner
-    (split,) = splits_for((), sides, load, owner, 4)
+    (split,) = hot_groups_for((), sides, load, owner, 4)
     assert split.group == 0 and len(split.slots) == 4
     assert imbalance(slot_loads(owner, (split,), load, 4)) < 1.4
     fair = (sum(load) - 100) / 3  # the load at which group 0 is exactly one fair share
     for share, still in ((ENTER * 0.9, True), (LEAVE * 0.5, False)):
         cooler = [fair * share, *load[1:]]
-        assert bool(splits_for((split,), sides, cooler, owner, 4)) == still
-        assert not splits_for((), sides, cooler, owner, 4)
-    assert splits_for((), sides, load, owner, 1) == ()
+        assert bool(hot_groups_for((split,), sides, cooler, owner, 4)) == still
+        assert not hot_groups_for((), sides, cooler, owner, 4)
+    assert hot_groups_for((), sides, load, owner, 1) == ()
 
 
 @pytest.mark.parametrize(("left", "right", "grid"), [(1, 1, (2, 2)), (100, 1, (4, 1)), (1, 100, (1, 4))])
@@ -91,6 +91,6 @@ def test_the_side_that_is_cut_is_the_larger(left: float, right: float, grid: tup
 def test_a_grid_uses_all_of_its_slots(count: int, left: float, right: float) -> None:
     rows, columns = best_grid(count, left, right)
     assert rows * columns == count
-    everything = Split(0, rows, columns, tuple(range(count)))
+    everything = HotGroup(0, rows, columns, tuple(range(count)))
     cells = {(everything.part(slot, 0), everything.part(slot, 1)) for slot in range(count)}
     assert len(cells) == count and not math.isnan(left)

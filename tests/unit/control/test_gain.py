@@ -138,7 +138,7 @@ def test_many_small_groups_move_in_steps_though_no_step_shows_much() -> None:
 
 
 def test_slots_are_added_so_that_it_shows() -> None:
-    assert [gain.fewest_more(slots, 0.1) for slots in (1, 9, 10, 18, 19, 90)] == [1, 1, 2, 2, 3, 10]
+    assert [gain.fewest_added_slots(slots, 0.1) for slots in (1, 9, 10, 18, 19, 90)] == [1, 1, 2, 2, 3, 10]
     for slots in range(1, 200):
-        more = gain.fewest_more(slots, 0.1)
+        more = gain.fewest_added_slots(slots, 0.1)
         assert slots / (slots + more) <= 0.9 + 1e-9 and (more == 1 or slots / (slots + more - 1) > 0.9)

@@ -12,37 +12,39 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.control import parasplit_model as ps
-from headrace.control.parasplit_model import Costs, Rates, Split
+from headrace.control.parasplit_model import ModelCosts, ProcessRates, SplitShares
 from headrace.support.limits import MOST_SPLITTERS
 
 PHI_PS_1, GBIT = 123.7, 1000.0  # Mbit/s, section 4.2
 LINEAR_ROAD = {"r": 0.99, "b": 0.005, "o": 0.005}  # section 4
 
 COST = st.floats(1e-9, 1e-4)
-COSTS = st.builds(Costs, *[COST] * 8)
+COSTS = st.builds(ModelCosts, *[COST] * 8)
 
 
 @st.composite
-def splits(draw: st.DrawFn) -> Split:
+def splits(draw: st.DrawFn) -> SplitShares:
     b, o = draw(st.floats(0, 0.4)), draw(st.floats(0, 0.4))
-    return Split(draw(st.integers(1, 512)), 1 - b - o, b, o)
+    return SplitShares(draw(st.integers(1, 512)), 1 - b - o, b, o)
 
 
 # --- equations ---------------------------------------------------------------------------------------------------------
 
 
 @given(COSTS, splits(), st.integers(1, 512))
-def test_each_kind_of_process_is_equation_1_with_some_costs_left_out(costs: Costs, split: Split, p: int) -> None:
-    one = Split(1, 1.0, 0.0)
-    router = Costs(cr=costs.cr_W, cs=costs.cs_W, ce=costs.ce_W)
-    splitter = Costs(cr=costs.cr_W, cs=costs.cs, ce=costs.ce)
-    processor = Costs(cr=costs.cr, cp=costs.cp, cm=costs.cm)
+def test_each_kind_of_process_is_equation_1_with_some_costs_left_out(
+    costs: ModelCosts, split: SplitShares, p: int
+) -> None:
+    one = SplitShares(1, 1.0, 0.0)
+    router = ModelCosts(cr=costs.cr_W, cs=costs.cs_W, ce=costs.ce_W)
+    splitter = ModelCosts(cr=costs.cr_W, cs=costs.cs, ce=costs.ce)
+    processor = ModelCosts(cr=costs.cr, cp=costs.cp, cm=costs.cm)
     assert ps.C_PR(costs) == pytest.approx(ps.C(router, one))
     assert ps.C_PS(costs, split) == pytest.approx(ps.C(splitter, split))
     assert ps.C_PQ(costs, p, 2e-6) == pytest.approx(ps.C(processor, one, u=p, cq=2e-6))
 
 
-def walked(costs: Costs, split: Split, p: int, tuples: int) -> tuple[float, float, float]:
+def walked(costs: ModelCosts, split: SplitShares, p: int, tuples: int) -> tuple[float, float, float]:
     """Processor time of the router, of all splitters and of all query processors: tuple by tuple."""
     chance = random.Random(5)
     router = splitters = processors = 0.0
@@ -61,7 +63,7 @@ def walked(costs: Costs, split: Split, p: int, tuples: int) -> tuple[float, floa
 
 @pytest.mark.parametrize(("q", "p"), [(1, 1), (1, 4), (8, 2), (16, 5)])
 def test_costs_and_efficiency_are_those_of_a_stream_that_is_walked_through(q: int, p: int) -> None:
-    costs, split, n = Costs(1e-7, 2e-8, 3e-8, 1e-6, 2e-6, 4e-7, 5e-8, 6e-8), Split(q, 0.9, 0.04, 0.06), 5_000
+    costs, split, n = ModelCosts(1e-7, 2e-8, 3e-8, 1e-6, 2e-6, 4e-7, 5e-8, 6e-8), SplitShares(q, 0.9, 0.04, 0.06), 5_000
     router, splitters, processors = walked(costs, split, p, n)
     assert ps.C_PR(costs) * n == pytest.approx(router)
     assert ps.C_PS(costs, split) * n == pytest.approx(splitters, rel=1e-3)
@@ -75,14 +77,14 @@ def test_costs_and_efficiency_are_those_of_a_stream_that_is_walked_through(q: in
 
 @given(COST, st.integers(1, 512), st.floats(0, 1))
 def test_equation_5_is_equation_3_without_reading_and_omitting(both: float, q: int, b: float) -> None:
-    exact = ps.C_PS(Costs(cs=both / 2, ce=both / 2), Split(q, 1 - b, b))
+    exact = ps.C_PS(ModelCosts(cs=both / 2, ce=both / 2), SplitShares(q, 1 - b, b))
     assert ps.C_PS_hat(both, q, b) == pytest.approx(exact)
 
 
 def test_shares_that_are_none_are_refused() -> None:
     for q, r, b, o in [(0, 1, 0, 0), (2, 0.5, 0.1, 0.1), (2, 1.1, -0.1, 0)]:
         with pytest.raises(ValueError, match=r"r \+ b \+ o must be 1"):
-            Split(q, r, b, o)
+            SplitShares(q, r, b, o)
 
 
 # --- how many splitters --------------------------------------------------------------------------------------------------
@@ -97,7 +99,9 @@ def test_the_heuristic_is_the_fewest_that_keep_up(wanted: int, one: int, q: int)
 
 
 @given(COSTS, splits(), st.floats(1e2, 1e8), st.integers(1, 64))
-def test_the_model_is_the_best_of_all_there_are(costs: Costs, split: Split, wanted: float, most: int) -> None:
+def test_the_model_is_the_best_of_all_there_are(
+    costs: ModelCosts, split: SplitShares, wanted: float, most: int
+) -> None:
     def rate(p: int) -> float:
         return ps.rates(costs, split, p).parasplit
 
@@ -113,18 +117,20 @@ def test_the_model_is_the_best_of_all_there_are(costs: Costs, split: Split, want
 
 @settings(max_examples=25)
 @given(COSTS, splits(), st.floats(1e2, 1e8))
-def test_where_only_splitters_cost_something_the_model_is_a_division(costs: Costs, split: Split, wanted: float) -> None:
-    only = Costs(cr_W=0.0, cs=costs.cs, ce=costs.ce)
+def test_where_only_splitters_cost_something_the_model_is_a_division(
+    costs: ModelCosts, split: SplitShares, wanted: float
+) -> None:
+    only = ModelCosts(cr_W=0.0, cs=costs.cs, ce=costs.ce)
     need = wanted * ps.C_PS(only, split)
     p = ps.p_model(lambda p: ps.rates(only, split, p).parasplit, wanted)
     assert p == min(max(math.ceil(need * (1 - 1e-12)), 1), MOST_SPLITTERS)
 
 
 def test_merging_that_costs_nothing_never_holds_back_and_dear_merging_wants_few_splitters() -> None:
-    split = Split(8, 1.0, 0.0)
+    split = SplitShares(8, 1.0, 0.0)
 
     def chosen(cm: float) -> int:
-        costs = Costs(cs=1e-6, ce=1e-6, cr=1e-7, cm=cm)
+        costs = ModelCosts(cs=1e-6, ce=1e-6, cr=1e-7, cm=cm)
         return ps.p_model(lambda p: ps.rates(costs, split, p).parasplit, 1e9, 64)
 
     assert chosen(0.0) == 64 and chosen(1e-3) == 1
@@ -132,35 +138,35 @@ def test_merging_that_costs_nothing_never_holds_back_and_dear_merging_wants_few_
 
 
 @given(COSTS, splits(), st.integers(1, 511))
-def test_more_splitters_split_faster_and_merge_slower(costs: Costs, split: Split, p: int) -> None:
+def test_more_splitters_split_faster_and_merge_slower(costs: ModelCosts, split: SplitShares, p: int) -> None:
     few, more = ps.rates(costs, split, p), ps.rates(costs, split, p + 1)
     assert few.PR == more.PR and few.PS < more.PS and few.PQ > more.PQ
     assert ps.efficiency(costs, split, p + 1) < ps.efficiency(costs, split, p) <= 1
 
 
 @given(COSTS, splits(), st.integers(1, 512), st.floats(1e-3, 1e9))
-def test_the_network_bounds_everything(costs: Costs, split: Split, p: int, network: float) -> None:
+def test_the_network_bounds_everything(costs: ModelCosts, split: SplitShares, p: int, network: float) -> None:
     assert ps.rates(costs, split, p, network=network).parasplit <= network
-    free = ps.rates(Costs(), split, p, network=network)
+    free = ps.rates(ModelCosts(), split, p, network=network)
     routed = free.PR
     assert free.parasplit <= network and routed == network
     assert free.PS * max(split.sent, 1) / p == pytest.approx(network)  # through the link of one splitter
     assert free.PQ * split.delivered / split.q == pytest.approx(network)  # and of one query processor
-    assert ps.rates(Costs(), split, p).parasplit == math.inf
+    assert ps.rates(ModelCosts(), split, p).parasplit == math.inf
 
 
 @given(COST, COST, COST)
 def test_taking_turns_is_slower_than_the_slowest_and_not_by_more_than_their_number(
     a: float, b: float, c: float
 ) -> None:
-    found = Rates(1 / a, 1 / b, 1 / c)
+    found = ProcessRates(1 / a, 1 / b, 1 / c)
     assert found.parasplit / 3 * (1 - 1e-9) <= found.in_turn <= found.parasplit
-    assert Rates(math.inf, math.inf, math.inf).in_turn == math.inf and Rates(0.0, 1.0, 1.0).in_turn == 0.0
+    assert ProcessRates(math.inf, math.inf, math.inf).in_turn == math.inf and ProcessRates(0.0, 1.0, 1.0).in_turn == 0.0
 
 
 def test_tuples_for_all_that_are_sent_once_cost_a_splitter_nothing_more() -> None:
-    costs = Costs(cs=1e-6, ce=1e-6)
-    once, each = (Split(512, 0.99, 0.01, copies=copies) for copies in (1, None))
+    costs = ModelCosts(cs=1e-6, ce=1e-6)
+    once, each = (SplitShares(512, 0.99, 0.01, copies=copies) for copies in (1, None))
     assert ps.C_PS(costs, once) == pytest.approx(2e-6) and ps.C_PS(costs, each) == pytest.approx(2e-6 * 6.11)
     assert once.delivered == each.delivered
 
@@ -183,8 +189,8 @@ def test_a_gigabit_needs_50_by_equation_6_where_the_paper_prints_55() -> None:
 def exact(reading: float, r: float, b: float, o: float) -> int:
     """By equation 3 with q = 512, where reading is so large a share of what the paper's one splitter (q = 1) took."""
     one = 1 / PHI_PS_1
-    costs = Costs(cr_W=reading * one, cs=(1 - reading) * one)
-    return ps.p_model(lambda p: p / ps.C_PS(costs, Split(512, r, b, o)), GBIT)
+    costs = ModelCosts(cr_W=reading * one, cs=(1 - reading) * one)
+    return ps.p_model(lambda p: p / ps.C_PS(costs, SplitShares(512, r, b, o)), GBIT)
 
 
 def test_44_by_the_cost_model_does_not_follow_from_what_the_paper_prints() -> None:
@@ -196,7 +202,7 @@ def test_44_by_the_cost_model_does_not_follow_from_what_the_paper_prints() -> No
 
 def test_the_paper_is_bound_by_its_network() -> None:
     """Section 3.2.1: 987 of 1000 Mbit/s; more splitters than fill the router's rate gain nothing."""
-    costs, split = Costs(cs=1 / PHI_PS_1), Split(512, **LINEAR_ROAD)
+    costs, split = ModelCosts(cs=1 / PHI_PS_1), SplitShares(512, **LINEAR_ROAD)
 
     def rate(p: int) -> float:
         return ps.rates(costs, split, p, network=987.0).parasplit
@@ -225,14 +231,14 @@ def tables() -> list[list[list[int]]]:
 
 def test_the_tables_of_the_page_are_computed_right() -> None:
     one = 1 / PHI_PS_1
-    paper = (Costs(cs=one), LINEAR_ROAD)
-    likely = (Costs(cr_W=0.14 * one, cs=0.86 * one, cr_PR=0.0), {"r": 0.985, "b": 0.01, "o": 0.005})
+    paper = (ModelCosts(cs=one), LINEAR_ROAD)
+    likely = (ModelCosts(cr_W=0.14 * one, cs=0.86 * one, cr_PR=0.0), {"r": 0.985, "b": 0.01, "o": 0.005})
 
-    def needed(costs: Costs, shares: dict[str, float], q: int) -> int:
-        return ps.p_model(lambda p: p / ps.C_PS(costs, Split(q, **shares)), GBIT)
+    def needed(costs: ModelCosts, shares: dict[str, float], q: int) -> int:
+        return ps.p_model(lambda p: p / ps.C_PS(costs, SplitShares(q, **shares)), GBIT)
 
-    def rate(costs: Costs, shares: dict[str, float], p: int) -> int:
-        return round(ps.rates(costs, Split(512, **shares), p, network=987.0).parasplit)
+    def rate(costs: ModelCosts, shares: dict[str, float], p: int) -> int:
+        return round(ps.rates(costs, SplitShares(512, **shares), p, network=987.0).parasplit)
 
     by_q = [
         [q, ps.p_hat(GBIT, PHI_PS_1, q), needed(*paper, q), needed(*likely, q), ps.p_hat(500, PHI_PS_1, q)]

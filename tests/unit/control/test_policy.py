@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from headrace.control.policy import Policy, check_pins, policy
+from headrace.control.policy import Policy, check_pins, parse_policy
 from headrace.errors import QueryError
 
 
 def test_a_policy_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "policy.toml"
     path.write_text('diffusion = "grid"\nevery = 3\nhot = false\n\n[pinned.join-1]\n12 = 0\n7 = 1\n')
-    assert policy(path) == Policy(diffusion="grid", every=3, hot=False, pinned={"join-1": {12: 0, 7: 1}})
-    assert policy(None) == Policy()
-    assert policy({"moves": 2}) == Policy(moves=2)
+    assert parse_policy(path) == Policy(diffusion="grid", every=3, hot=False, pinned={"join-1": {12: 0, 7: 1}})
+    assert parse_policy(None) == Policy()
+    assert parse_policy({"moves": 2}) == Policy(moves=2)
 
 
 @pytest.mark.parametrize(
@@ -41,15 +41,15 @@ def test_a_policy_from_a_file(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_is_said(given: dict[str, Any], message: str) -> None:
     with pytest.raises(QueryError, match=message):
-        policy(given)
+        parse_policy(given)
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(QueryError, match="cannot be read: No such file"):
-        policy(tmp_path / "none.toml")
+        parse_policy(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("every = = 3")
     with pytest.raises(QueryError, match="is not TOML"):
-        policy(tmp_path / "bad.toml")
+        parse_policy(tmp_path / "bad.toml")
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.control.space_saving import SpaceSaving
+from headrace.control.space_saving import SpaceSavingSketch
 
 
 @given(st.lists(st.integers(0, 30), max_size=400), st.integers(2, 12))
 def test_bounds(keys: list[int], capacity: int) -> None:
-    sketch, true = SpaceSaving(capacity), Counter(keys)
+    sketch, true = SpaceSavingSketch(capacity), Counter(keys)
     for key in keys:
         sketch.add(key)
     assert sketch.total == len(keys) and len(sketch.counts) <= capacity
@@ -25,7 +25,7 @@ def test_bounds(keys: list[int], capacity: int) -> None:
 
 
 def test_what_is_past_fades() -> None:
-    sketch = SpaceSaving(4)
+    sketch = SpaceSavingSketch(4)
     for epoch in range(40):
         sketch.fade(0.8)
         sketch.add(1 if epoch < 20 else 2, 50)

@@ -18,16 +18,16 @@ from headrace.compile import compile_query
 from headrace.control.gain import SECONDS
 from headrace.control.policy import Policy
 from headrace.control.splitter_count import (
-    LARGEST,
+    LARGEST_WINDOW,
     MORE,
-    SMALLEST,
+    SMALLEST_WINDOW,
     USUAL,
-    Given,
+    FixedSplitters,
     SplitLoad,
     Splitters,
-    choose,
-    seconds,
-    window,
+    choose_splitters,
+    splitter_seconds,
+    window_size,
 )
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.layouts import _splitting
@@ -51,53 +51,53 @@ NOW = st.builds(Splitters, st.integers(1, 64), st.sampled_from([1 << power for p
 def test_what_is_chosen_is_as_good_as_any_but_for_what_is_not_worth_it(
     found: SplitLoad, now: Splitters, most: int
 ) -> None:
-    p = choose(found, now, most, WORTH).p
+    p = choose_splitters(found, now, most, WORTH).p
     assert 1 <= p <= most
     for other in range(1, most + 1):
-        assert seconds(found, p) * (1 - WORTH) <= (seconds(found, other) + SECONDS) * (1 + 1e-9)
+        assert splitter_seconds(found, p) * (1 - WORTH) <= (splitter_seconds(found, other) + SECONDS) * (1 + 1e-9)
 
 
 @given(LOADS, NOW, st.integers(1, 64))
 def test_what_was_chosen_stays_while_the_load_does(found: SplitLoad, now: Splitters, most: int) -> None:
-    once = choose(found, now, most, WORTH)
-    assert choose(found, once, most, WORTH) == once
+    once = choose_splitters(found, now, most, WORTH)
+    assert choose_splitters(found, once, most, WORTH) == once
 
 
 @given(LOADS, NOW, st.integers(1, 64))
 def test_new_windows_are_neither_small_nor_large_nor_far_off(found: SplitLoad, now: Splitters, most: int) -> None:
-    chosen = choose(found, now, most, WORTH)
+    chosen = choose_splitters(found, now, most, WORTH)
     if chosen == now:
         return
-    assert SMALLEST <= chosen.W <= LARGEST and chosen.W.bit_count() == 1
-    right = window(found.bytes / (4 * chosen.p))
+    assert SMALLEST_WINDOW <= chosen.W <= LARGEST_WINDOW and chosen.W.bit_count() == 1
+    right = window_size(found.bytes / (4 * chosen.p))
     assert right / 4 < chosen.W < right * 4
     assert chosen.W == now.W or not right / 4 < now.W < right * 4
 
 
 def test_few_tuples_want_one_splitter_and_many_one_for_each_slot() -> None:
     now = Splitters(8, 16 << 20)
-    assert choose(load(0.001, tasks=8), now, 8, WORTH).p == 1
-    assert choose(load(100.0, tasks=4), Splitters(4, 16 << 20), 8, WORTH).p == 8
+    assert choose_splitters(load(0.001, tasks=8), now, 8, WORTH).p == 1
+    assert choose_splitters(load(100.0, tasks=4), Splitters(4, 16 << 20), 8, WORTH).p == 8
     few, more = load(MORE * 36, tasks=8), load(MORE * 100, tasks=8)
-    assert choose(few, now, 64, WORTH).p == choose(more, now, 64, WORTH).p == 8
-    assert choose(load(MORE * 25), Splitters(1, 16 << 20), 64, WORTH).p == 5  # the root of S / x
+    assert choose_splitters(few, now, 64, WORTH).p == choose_splitters(more, now, 64, WORTH).p == 8
+    assert choose_splitters(load(MORE * 25), Splitters(1, 16 << 20), 64, WORTH).p == 5  # the root of S / x
 
 
 def test_windows_that_are_too_large_to_be_dealt_evenly_become_smaller() -> None:
     one_has_all = SplitLoad(1, 1e6, 12 << 20, 1.0, 1.0)
-    assert choose(one_has_all, Splitters(8, 16 << 20), 8, WORTH) == Splitters(8, 1 << 20)
+    assert choose_splitters(one_has_all, Splitters(8, 16 << 20), 8, WORTH) == Splitters(8, 1 << 20)
     even = SplitLoad(8, 1e6, 12 << 20, 1.0, 1 / 8)
-    assert choose(even, Splitters(8, 16 << 20), 8, WORTH) == Splitters(8, 16 << 20)
+    assert choose_splitters(even, Splitters(8, 16 << 20), 8, WORTH) == Splitters(8, 16 << 20)
 
 
 def test_fewer_slots_than_splitters_are_not_left_so() -> None:
-    assert choose(load(MORE * 16), Splitters(4, 16 << 20), 3, WORTH).p == 3
+    assert choose_splitters(load(MORE * 16), Splitters(4, 16 << 20), 3, WORTH).p == 3
 
 
 def follow(loads: list[float], noise: float, most: int = 64) -> list[int]:
     chance, now, found = random.Random(3), Splitters(1, 16 << 20), []
     for each in loads:
-        now = choose(load(each * chance.uniform(1 - noise, 1 + noise)), now, most, WORTH)
+        now = choose_splitters(load(each * chance.uniform(1 - noise, 1 + noise)), now, most, WORTH)
         found.append(now.p)
     return found
 
@@ -152,8 +152,10 @@ def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
 # --- what a start gives --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fixed", [Given(3, 5_000), Given(p=3), Given(W=5_000), Given()], ids=str)
-def test_given_splitters_are_used_in_every_epoch_and_not_changed(tmp_path: Path, fixed: Given) -> None:
+@pytest.mark.parametrize(
+    "fixed", [FixedSplitters(3, 5_000), FixedSplitters(p=3), FixedSplitters(W=5_000), FixedSplitters()], ids=str
+)
+def test_given_splitters_are_used_in_every_epoch_and_not_changed(tmp_path: Path, fixed: FixedSplitters) -> None:
     """One splitter takes 100 s of every epoch, which is worth a change if nothing is given."""
     query = table_stream(pa.table({"ts": pa.array([], TS_TYPE), "k": pa.array([], pa.int64())}), name="s")
     plan = compile_query([node_of(query.aggregate(by=["k"], window="1 second", n="count(*)"))])

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import CorruptState
-from headrace.plan.figures import Load
+from headrace.plan.figures import OperatorLoad
 from headrace.routing import (
     EVERYWHERE,
     NOWHERE,
@@ -27,15 +27,15 @@ from headrace.routing import (
     Ranges,
     RangesRouter,
     Rectangles,
+    RoundRobinRouter,
     Router,
     SubstreamGrouping,
     SubstreamRouter,
-    WindowsRouter,
     router_from_json,
 )
 
 ALL: list[Router] = [
-    WindowsRouter(),
+    RoundRobinRouter(),
     HashRouter(("a", "b")),
     GridRouter((2, 1)),
     GridRouter((1, 1, 1), transposed=True),
@@ -44,7 +44,7 @@ ALL: list[Router] = [
     ContentRouter(),
     SubstreamRouter(8, "xway"),
 ]
-LOAD = Load((10.0, 20.0), (10.0, 20.0), (100.0, 200.0), 500.0, 50.0)
+LOAD = OperatorLoad((10.0, 20.0), (10.0, 20.0), (100.0, 200.0), 500.0, 50.0)
 
 
 def test_the_register_has_every_way() -> None:

@@ -15,7 +15,7 @@ from headrace.state import (
     Block,
     BlockReader,
     OperatorState,
-    Output,
+    OutboxEntry,
     SourceState,
     StateStore,
     Totals,
@@ -53,7 +53,7 @@ def commit_values(store: StateStore, *values: int, keep: int | None = None, out:
     blocks = (*before, block)[-keep if keep else 0 :]
     changes: dict[str, Any] = {"operators": {"w": OperatorState((blocks,))}}
     if out:
-        changes["outbox"] = (Output("r", 0, add_block(store, *values, stage=9)),)
+        changes["outbox"] = (OutboxEntry("r", 0, add_block(store, *values, stage=9)),)
     store.commit(store.draft(**changes))
     return block
 
@@ -83,7 +83,7 @@ def example_manifest() -> Manifest:
         sources={"s": SourceState(5, -5, 4, False, 3, 2, 1, 0, 1, "a folder, é")},
         ledgers={"s": LedgerState((block,), block)},
         operators={"w": OperatorState(((block,), ()), {"n": [1, None, "é"]}, {"t": example_table(block)})},
-        outbox=(Output("r", 0, block), Output("s", 1, Receipt(3, {"name": ["é", None, 1.5]}))),
+        outbox=(OutboxEntry("r", 0, block), OutboxEntry("s", 1, Receipt(3, {"name": ["é", None, 1.5]}))),
         totals=Totals(3, 2, 1, 0, {"result-0": 7}, {"s: map x = y": 1}),
         work={"since": 1},
         control={"active": 1},

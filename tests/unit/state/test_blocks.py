@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import CorruptState, StateError
 from headrace.state import Block, BlockReader, LocalStorage, block_name, epoch_of, write_block
-from headrace.state.blocks import GROUPS, checksum
+from headrace.state.blocks import GROUPS, data_checksum
 from tests.memory import MemoryStorage
 
 from .checks import check_block_damage_is_seen, table
@@ -220,7 +220,7 @@ def test_a_file_with_a_valid_checksum_that_is_not_arrow() -> None:
     storage = MemoryStorage()
     storage.write(NAME, b"not arrow")
     with pytest.raises(CorruptState, match="cannot be used"):
-        BlockReader(storage).open(Block(NAME, 9, checksum(b"not arrow"), 0, None, None))
+        BlockReader(storage).open(Block(NAME, 9, data_checksum(b"not arrow"), 0, None, None))
 
 
 def test_a_file_without_a_batch() -> None:
@@ -230,7 +230,7 @@ def test_a_file_without_a_batch() -> None:
     data, storage = sink.getvalue(), MemoryStorage()
     storage.write(NAME, data)
     with pytest.raises(CorruptState, match="no batch"):
-        BlockReader(storage).open(Block(NAME, data.size, checksum(data), 0, None, None))
+        BlockReader(storage).open(Block(NAME, data.size, data_checksum(data), 0, None, None))
 
 
 def with_metadata(data: pa.Table, metadata: dict[bytes, bytes]) -> tuple[BlockReader, Block]:
@@ -241,7 +241,7 @@ def with_metadata(data: pa.Table, metadata: dict[bytes, bytes]) -> tuple[BlockRe
         writer.write_table(data)
     storage = MemoryStorage()
     storage.write(NAME, sink.getvalue())
-    block = Block(NAME, sink.getvalue().size, checksum(sink.getvalue()), data.num_rows, None, None)
+    block = Block(NAME, sink.getvalue().size, data_checksum(sink.getvalue()), data.num_rows, None, None)
     return BlockReader(storage), block
 
 

@@ -23,7 +23,7 @@ import pytest
 
 from headrace.errors import QueryError
 from headrace.state import caches
-from headrace.state.caches import COLD, DAMAGED, FULL, LOCKED, MARKED, STAMP, Cache, Use
+from headrace.state.caches import COLD, DAMAGED, LOCKED, MARKED, NO_SPACE, STAMP, CacheUse, TableCache
 
 RUN, OTHER = "a" * 32, "b" * 32
 FIRST, SECOND = "1" * 32, "2" * 32
@@ -35,20 +35,20 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="caches need Lin
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    monkeypatch.setenv(caches.PLACE, str(tmp_path))
+    monkeypatch.setenv(caches.CACHE_VARIABLE, str(tmp_path))
     caches._KEPT.forget()
     yield tmp_path
     caches._KEPT.forget()
 
 
-def take(use: Use, stamp: str | None, **other: Any) -> Cache:
+def take(use: CacheUse, stamp: str | None, **other: Any) -> TableCache:
     name = {"operator": "apply-1", "table": "cars", "shape": "x", "substream": 3, **other}
     return use.take(stamp=stamp, **name)
 
 
 def left(stamp: str = FIRST, value: int = 7, **other: Any) -> Path:
     """A cache as a task leaves it; the file."""
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     cache = take(use, None, **other)
     for area in cache.areas(SIZES).values():
         area[:] = value
@@ -60,7 +60,7 @@ def left(stamp: str = FIRST, value: int = 7, **other: Any) -> Path:
 
 def found(stamp: str | None = FIRST, run: str = RUN, **other: Any) -> str | None:
     """Why a task that comes now cannot use the cache; None: it can, and finds what was left."""
-    use = Use(run, LARGE)
+    use = CacheUse(run, LARGE)
     try:
         cache = take(use, stamp, **other)
         if cache.why is None:
@@ -105,7 +105,7 @@ def test_of_something_else(other: dict[str, Any]) -> None:
 
 def test_of_another_run(place: Path) -> None:
     path = left()
-    use = Use(OTHER, LARGE)
+    use = CacheUse(OTHER, LARGE)
     use.close()
     shutil.copy(path, use.path / path.name)
     assert found(run=OTHER) == DAMAGED
@@ -140,8 +140,8 @@ def test_a_link_is_not_followed(tmp_path: Path) -> None:
 # --- tables that stay open in a process --------------------------------------------------------------------------------
 
 
-def used(stamp: str | None, then: str, table: Any = None) -> Cache:
-    use = Use(RUN, LARGE)
+def used(stamp: str | None, then: str, table: Any = None) -> TableCache:
+    use = CacheUse(RUN, LARGE)
     cache = take(use, stamp)
     if cache.why is not None:
         cache.areas(SIZES)
@@ -164,7 +164,7 @@ def test_not_if_another_process_changed_it_since() -> None:
         used(FIRST, SECOND, "another")
         os._exit(0)
     os.waitpid(child, 0)
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     cache = take(use, SECOND)
     assert cache.why is None and cache.table is None and cache.found is not None
     use.close()
@@ -176,19 +176,19 @@ def test_not_if_the_file_is_another(place: Path) -> None:
     path = next(place.iterdir()) / cache.name
     shutil.copy(path, f"{path}.copy")
     os.rename(f"{path}.copy", path)
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     assert take(use, FIRST).table is None
     use.close()
     used(None, FIRST, table)
     os.truncate(path, 4096)
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     assert take(use, FIRST).why == DAMAGED, "and nobody touches what is no longer there"
     use.close()
 
 
 def test_what_is_mapped_takes_no_descriptors() -> None:
     before = len(os.listdir("/proc/self/fd"))
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     for substream in range(300):
         cache = take(use, None, substream=substream)
         cache.areas(SIZES)
@@ -199,7 +199,7 @@ def test_what_is_mapped_takes_no_descriptors() -> None:
 
 
 def test_what_is_not_used_any_more_is_unmapped() -> None:
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     area = take(use, None).areas(SIZES)["rows"]
     use.close()
 
@@ -217,7 +217,7 @@ def test_what_is_not_used_any_more_is_unmapped() -> None:
 
 
 def test_a_table_that_grows_has_a_new_file() -> None:
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     cache = take(use, None)
     old = cache.areas(SIZES)
     old["rows"][:] = 7
@@ -230,7 +230,7 @@ def test_a_table_that_grows_has_a_new_file() -> None:
     cache.finish(FIRST, None)
     use.close()
     caches._KEPT.forget()
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     again = take(use, FIRST)
     assert again.found is not None and again.found["rows"][-1] == 1 and len(again.found["more"]) == 3
     use.close()
@@ -239,7 +239,7 @@ def test_a_table_that_grows_has_a_new_file() -> None:
 @pytest.mark.parametrize("is_replaced", [True, False])
 def test_what_it_had_is_let_go_when_it_has_a_new_file_or_none(is_replaced: bool) -> None:
     left()
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     cache = take(use, FIRST)
     assert cache.found is not None
     if is_replaced:
@@ -255,7 +255,7 @@ def test_what_it_had_is_let_go_when_it_has_a_new_file_or_none(is_replaced: bool)
 
 def test_the_limit(place: Path) -> None:
     left()
-    use = Use(RUN, 20_000)
+    use = CacheUse(RUN, 20_000)
     cache = take(use, FIRST)
     areas = cache.areas({"rows": 30_000})
     assert len(areas["rows"]) == 30_000 and not areas["rows"].any() and areas["rows"].ctypes.data % 64 == 0
@@ -271,7 +271,7 @@ def test_the_limit(place: Path) -> None:
 def test_what_is_replaced_does_not_count_twice() -> None:
     left()
     for stamp in (SECOND, None):
-        use = Use(RUN, 20_000)
+        use = CacheUse(RUN, 20_000)
         cache = take(use, stamp)
         assert cache.why == STAMP
         cache.areas({"rows": 12_000})
@@ -285,7 +285,7 @@ def test_what_is_replaced_does_not_count_twice() -> None:
 
 def test_many_tasks_keep_the_limit() -> None:
     """All have counted before any of them makes a file."""
-    uses = [Use(RUN, 1 << 20) for _ in range(8)]
+    uses = [CacheUse(RUN, 1 << 20) for _ in range(8)]
     for number, use in enumerate(uses):
         take(use, None, substream=number).areas({"rows": 10})
     for number, use in enumerate(uses):
@@ -312,7 +312,7 @@ def test_where_there_is_no_room_those_go_that_were_not_used_for_long(ago: Callab
     ago(0)
     recent = left(substream=9)
     there = sum(file.stat().st_size for file in oldest.parent.iterdir())
-    use = Use(RUN, there + 1000)
+    use = CacheUse(RUN, there + 1000)
     cache = take(use, None, substream=10)
     cache.areas({"rows": 14_000})  # as much as two of them
     assert cache.full == ""
@@ -327,7 +327,7 @@ def test_what_was_used_lately_stays_and_what_is_new_has_no_room(ago: Callable[[f
     ago(caches.LATELY - 50)
     paths = [left(substream=number) for number in range(3)]
     ago(0)
-    use = Use(RUN, sum(file.stat().st_size for file in paths[0].parent.iterdir()) + 1000)
+    use = CacheUse(RUN, sum(file.stat().st_size for file in paths[0].parent.iterdir()) + 1000)
     cache = take(use, None, substream=10)
     cache.areas({"rows": 14_000})
     assert "the limit of" in cache.full and all(path.exists() for path in paths)
@@ -338,17 +338,17 @@ def test_what_a_task_has_locked_does_not_go_for_lack_of_room(ago: Callable[[floa
     ago(caches.LATELY + 200)
     mine, others, free = (left(substream=number) for number in range(3))
     there = sum(file.stat().st_size for file in mine.parent.iterdir())
-    other = Use(RUN, LARGE)
+    other = CacheUse(RUN, LARGE)
     assert take(other, FIRST, substream=1).why is None
     ago(0)
-    use = Use(RUN, there + 1000)
+    use = CacheUse(RUN, there + 1000)
     assert use.lock(mine.name) is None  # taken, and not yet written
     cache = take(use, None, substream=10)
     cache.areas({"rows": 20_000})
     assert "the limit of" in cache.full
     assert mine.exists() and others.exists() and not free.exists()
     other.close()
-    assert Use(RUN, LARGE).lock(free.name) is None, "who removed it has let go of its name"
+    assert CacheUse(RUN, LARGE).lock(free.name) is None, "who removed it has let go of its name"
     use.close()
 
 
@@ -358,29 +358,29 @@ def test_what_is_used_while_somebody_looks_for_room_stays(
     ago(caches.LATELY + 200)
     path = left()
     ago(0)
-    use, lock = Use(RUN, 9000), Use.lock
+    use, lock = CacheUse(RUN, 9000), CacheUse.lock
     cache = take(use, None, substream=10)
 
-    def used_before(self: Use, name: str) -> str | None:
-        monkeypatch.setattr(Use, "lock", lock)
-        other = Use(RUN, LARGE)
+    def used_before(self: CacheUse, name: str) -> str | None:
+        monkeypatch.setattr(CacheUse, "lock", lock)
+        other = CacheUse(RUN, LARGE)
         again = take(other, FIRST)
         assert again.why is None
         again.finish(SECOND, None)
         other.close()
         return lock(self, name)
 
-    monkeypatch.setattr(Use, "lock", used_before)
+    monkeypatch.setattr(CacheUse, "lock", used_before)
     cache.areas(SIZES)
-    assert Use.lock is lock and path.exists() and "the limit of" in cache.full
+    assert CacheUse.lock is lock and path.exists() and "the limit of" in cache.full
     use.close()
 
 
 def test_who_looks_for_room_in_vain_looks_once(monkeypatch: pytest.MonkeyPatch) -> None:
     path = left()
-    use, looks = Use(RUN, 5000), []
-    last_use = Use._last_use
-    monkeypatch.setattr(Use, "_last_use", lambda self, file: looks.append(file) or last_use(self, file))
+    use, looks = CacheUse(RUN, 5000), []
+    last_use = CacheUse._last_use
+    monkeypatch.setattr(CacheUse, "_last_use", lambda self, file: looks.append(file) or last_use(self, file))
     for number in range(5, 10):
         assert take(use, None, substream=number).areas({"rows": 14_000})
     assert looks.count(path.name) == 1
@@ -388,7 +388,7 @@ def test_who_looks_for_room_in_vain_looks_once(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_who_counts_is_alone() -> None:
-    one, two, made = Use(RUN, LARGE), Use(RUN, LARGE), []
+    one, two, made = CacheUse(RUN, LARGE), CacheUse(RUN, LARGE), []
     with one.reserved(10):
         thread = threading.Thread(target=lambda: made.append(take(two, None).areas(SIZES)))
         thread.start()
@@ -401,7 +401,7 @@ def test_who_counts_is_alone() -> None:
 
 
 def test_files_that_go_while_they_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     (use.path / "x.new").touch()
     scandir = os.scandir
 
@@ -425,7 +425,7 @@ def test_a_disk_that_is_full() -> None:
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_FSIZE, (6000, hard))
-        use = Use(RUN, LARGE)
+        use = CacheUse(RUN, LARGE)
         cache = take(use, None)
         cache.areas(SIZES)["rows"][:] = 1
         os._exit(0 if cache.full == "File too large" and os.listdir(use.path) == ["locks"] else 1)
@@ -433,7 +433,7 @@ def test_a_disk_that_is_full() -> None:
 
 
 def test_a_folder_that_is_removed_while_it_is_used() -> None:
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     cache = take(use, None)
     areas = cache.areas(SIZES)
     shutil.rmtree(use.path)
@@ -445,10 +445,10 @@ def test_a_folder_that_is_removed_while_it_is_used() -> None:
 
 
 def test_a_place_that_is_none(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(caches.PLACE, str(place / "nowhere"))
-    use = Use(RUN, LARGE)
+    monkeypatch.setenv(caches.CACHE_VARIABLE, str(place / "nowhere"))
+    use = CacheUse(RUN, LARGE)
     cache = take(use, FIRST)
-    assert cache.why == FULL and "No such file" in cache.full
+    assert cache.why == NO_SPACE and "No such file" in cache.full
     cache.areas(SIZES)["rows"][:] = 1
     cache.finish(FIRST, None)
     cache.remove()
@@ -463,17 +463,17 @@ def test_descriptors_that_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     before = len(os.listdir("/proc/self/fd"))
     monkeypatch.setattr(os, "scandir", fails)
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     monkeypatch.undo()
     assert "Too many open files" in use.words and len(os.listdir("/proc/self/fd")) == before
-    assert use.lock("x") == FULL
+    assert use.lock("x") == NO_SPACE
     use.close()
 
 
 @pytest.mark.parametrize("number", [errno.EACCES, errno.EMFILE, errno.ENOMEM])
 def test_what_cannot_be_opened_is_not_called_damaged(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     left()
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
 
     def fails(descriptor: int, size: int) -> Any:
         raise OSError(number, os.strerror(number))
@@ -481,7 +481,7 @@ def test_what_cannot_be_opened_is_not_called_damaged(number: int, monkeypatch: p
     with monkeypatch.context() as patch:
         patch.setattr(caches, "_map", fails)
         cache = take(use, FIRST)
-    assert cache.why == FULL and cache.full == os.strerror(number)
+    assert cache.why == NO_SPACE and cache.full == os.strerror(number)
     assert not cache.areas(SIZES)["rows"].any()
     cache.finish(SECOND, None)
     use.close()
@@ -491,15 +491,15 @@ def test_what_cannot_be_opened_is_not_called_damaged(number: int, monkeypatch: p
 def test_a_folder_that_others_can_enter_is_not_used() -> None:
     path = left()
     path.parent.chmod(0o755)
-    assert found() == FULL
+    assert found() == NO_SPACE
 
 
 # --- who has it ------------------------------------------------------------------------------------------------------------
 
 HOLDS = """
 import sys
-from headrace.state.caches import Use
-use = Use(sys.argv[1], 1 << 30)
+from headrace.state.caches import CacheUse
+use = CacheUse(sys.argv[1], 1 << 30)
 cache = use.take("apply-1", "cars", "x", 3, sys.argv[2])
 print(cache.why, flush=True)
 sys.stdin.read()
@@ -513,7 +513,7 @@ def test_what_another_has_is_left_alone_until_it_dies() -> None:
     ) as other:
         assert other.stdout and other.stdout.readline() == "None\n", "it uses it"
         assert found() == LOCKED
-        use = Use(RUN, LARGE)
+        use = CacheUse(RUN, LARGE)
         cache = take(use, FIRST)
         cache.areas(SIZES)["rows"][:] = 1
         cache.finish(SECOND, None)
@@ -525,7 +525,7 @@ def test_what_another_has_is_left_alone_until_it_dies() -> None:
 
 def test_a_child_that_lives_on_holds_nothing() -> None:
     left()
-    use, held = Use(RUN, LARGE), caches.Held(OTHER, LARGE)
+    use, held = CacheUse(RUN, LARGE), caches.CacheFolder(OTHER, LARGE)
     assert take(use, FIRST).why is None
     one, other = socket.socketpair()
     child = os.fork()
@@ -540,7 +540,7 @@ def test_a_child_that_lives_on_holds_nothing() -> None:
         use.close()
         held.close()
         assert found() == MARKED, "nobody has it"
-        Use("c" * 32, LARGE).close()
+        CacheUse("c" * 32, LARGE).close()
         assert not held.path.exists(), "its driver is gone"
     finally:
         one.close()
@@ -549,7 +549,7 @@ def test_a_child_that_lives_on_holds_nothing() -> None:
 
 def test_two_attempts_in_one_process() -> None:
     left()
-    one, two = Use(RUN, LARGE), Use(RUN, LARGE)
+    one, two = CacheUse(RUN, LARGE), CacheUse(RUN, LARGE)
     first, second = take(one, FIRST), take(two, FIRST)
     assert (first.why, second.why) == (None, LOCKED)
     second.areas(SIZES)["rows"][:] = 9
@@ -563,12 +563,12 @@ def test_two_attempts_in_one_process() -> None:
 
 def test_a_file_of_locks_that_was_removed_locks_nothing() -> None:
     left()
-    one = Use(RUN, LARGE)
+    one = CacheUse(RUN, LARGE)
     (one.path / caches._LOCKS).unlink()
-    other = Use(RUN, LARGE)
+    other = CacheUse(RUN, LARGE)
     assert take(other, FIRST).why is None
     cache = take(one, FIRST)
-    assert cache.why == FULL and cache.full == "the file of locks was removed"
+    assert cache.why == NO_SPACE and cache.full == "the file of locks was removed"
     cache.areas(SIZES)["rows"][:] = 1
     cache.finish(FIRST, None)
     one.close()
@@ -579,7 +579,7 @@ def test_a_file_of_locks_that_was_removed_locks_nothing() -> None:
 def test_the_file_of_locks_is_never_old() -> None:
     path = left().parent / caches._LOCKS
     os.utime(path, (1000, 1000))
-    Use(RUN, LARGE).close()
+    CacheUse(RUN, LARGE).close()
     assert path.stat().st_mtime > 1000
 
 
@@ -588,12 +588,12 @@ def test_the_file_of_locks_is_never_old() -> None:
 
 def test_folders_of_dead_runs_go_with_the_next_that_begins(place: Path) -> None:
     living, dead, lately, long_ago = ("0" * 31 + str(n) for n in range(4))
-    alive = caches.Held(living, LARGE)
-    gone = caches.Held(dead, LARGE)
+    alive = caches.CacheFolder(living, LARGE)
+    gone = caches.CacheFolder(dead, LARGE)
     os.close(gone._descriptor)  # type: ignore[arg-type]
     for run in (lately, long_ago):
-        Use(run, LARGE).close()
-    old = time.time() - caches.UNUSED - 10
+        CacheUse(run, LARGE).close()
+    old = time.time() - caches.UNUSED_SECONDS - 10
     os.utime(place / f"{caches._prefix()}{long_ago}", (old, old))
     elsewhere = place / f"headrace-cache-{'0' * 16}-{dead}"
     elsewhere.mkdir()
@@ -603,7 +603,7 @@ def test_folders_of_dead_runs_go_with_the_next_that_begins(place: Path) -> None:
     day = time.time() - caches.FOREIGN
     os.utime(earlier, (day - 10, day - 10))
     os.utime(elsewhere, (day + 1000, day + 1000))
-    Use(RUN, LARGE).close()
+    CacheUse(RUN, LARGE).close()
     names = {path.name for path in place.iterdir()}
     assert names == {elsewhere.name, *(f"{caches._prefix()}{run}" for run in (living, lately, RUN))}
     alive.remove()
@@ -614,7 +614,7 @@ def folders(place: Path, runs: int, size: int, age: float) -> list[Path]:
     """Of runs whose drivers are elsewhere, the first of them the oldest."""
     found = []
     for number in range(runs):
-        use = Use(f"{number:032x}", LARGE)
+        use = CacheUse(f"{number:032x}", LARGE)
         (use.path / "0-0").write_bytes(bytes(size))
         use.close()
         old = time.time() - age - 10 * (runs - number)
@@ -625,16 +625,16 @@ def folders(place: Path, runs: int, size: int, age: float) -> list[Path]:
 
 def test_folders_that_nobody_has_open_take_no_more_than_the_limit(place: Path) -> None:
     paths = folders(place, 5, 10_000, caches.LATELY)
-    alive = Use(f"{1:032x}", LARGE)
+    alive = CacheUse(f"{1:032x}", LARGE)
     os.utime(alive.path, (1000, 1000))  # the oldest of all, and in use
-    Use(RUN, 25_000).close()
+    CacheUse(RUN, 25_000).close()
     assert [path.exists() for path in paths] == [False, True, False, True, True]
     alive.close()
 
 
 def test_folders_that_were_used_lately_stay_whatever_they_take(place: Path) -> None:
     paths = folders(place, 5, 10_000, caches.LATELY - 100)
-    Use(RUN, 25_000).close()
+    CacheUse(RUN, 25_000).close()
     assert all(path.exists() for path in paths)
 
 
@@ -643,50 +643,50 @@ def test_a_folder_that_is_used_while_others_are_counted_stays(
     place: Path, monkeypatch: pytest.MonkeyPatch, works_on: bool
 ) -> None:
     (path,) = folders(place, 1, 10_000, caches.LATELY)
-    uses, counted = list[Use](), caches._bytes
+    uses, counted = list[CacheUse](), caches._bytes
 
     def used(folder: Path) -> int:
-        uses.append(Use("0" * 32, LARGE))
+        uses.append(CacheUse("0" * 32, LARGE))
         if not works_on:
             uses.pop().close()
         return counted(folder)
 
     monkeypatch.setattr(caches, "_bytes", used)
-    Use(RUN, 100).close()
+    CacheUse(RUN, 100).close()
     assert path.exists()
     for use in uses:
         use.close()
 
 
 def test_a_process_that_works_on_sweeps_now_and_then(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Use(RUN, LARGE).close()
-    (path,) = folders(place, 1, 10, caches.UNUSED)
+    CacheUse(RUN, LARGE).close()
+    (path,) = folders(place, 1, 10, caches.UNUSED_SECONDS)
     monkeypatch.setitem(caches._swept, place, time.monotonic())
-    Use(RUN, LARGE).close()
+    CacheUse(RUN, LARGE).close()
     assert path.exists()
     monkeypatch.setitem(caches._swept, place, time.monotonic() - caches.SWEPT)
-    Use(RUN, LARGE).close()
+    CacheUse(RUN, LARGE).close()
     assert not path.exists()
 
 
 def test_a_task_that_comes_late_does_not_make_the_folder_again(place: Path) -> None:
-    held = caches.Held(RUN, LARGE)
-    use = Use(RUN, LARGE, held=True)
+    held = caches.CacheFolder(RUN, LARGE)
+    use = CacheUse(RUN, LARGE, held=True)
     assert use.words == "" and held.is_there
     use.close()
     held.remove()
     assert not held.is_there
-    late = Use(RUN, LARGE, held=True)
-    assert "No such file" in late.words and take(late, FIRST).why == FULL
+    late = CacheUse(RUN, LARGE, held=True)
+    assert "No such file" in late.words and take(late, FIRST).why == NO_SPACE
     late.close()
     assert not list(place.iterdir())
 
 
 def test_who_works_keeps_the_folder(place: Path) -> None:
-    use = Use(OTHER, LARGE)
-    old = time.time() - caches.UNUSED - 10
+    use = CacheUse(OTHER, LARGE)
+    old = time.time() - caches.UNUSED_SECONDS - 10
     os.utime(use.path, (old, old))
-    Use(RUN, LARGE).close()
+    CacheUse(RUN, LARGE).close()
     assert use.path.exists()
     use.close()
 
@@ -695,7 +695,7 @@ def test_what_a_run_left_open_is_let_go_when_its_folder_is_gone(place: Path) -> 
     used(None, FIRST)
     assert len(caches._KEPT._kept) == 1
     shutil.rmtree(next(place.iterdir()))
-    Use(OTHER, LARGE).close()
+    CacheUse(OTHER, LARGE).close()
     assert not caches._KEPT._kept
 
 
@@ -703,23 +703,23 @@ def test_what_another_process_replaced_is_let_go(place: Path) -> None:
     used(None, FIRST)
     child = os.fork()
     if not child:
-        use = Use(RUN, LARGE)
+        use = CacheUse(RUN, LARGE)
         cache = take(use, FIRST)
         cache.areas({"rows": 100_000})
         cache.finish(SECOND, None)
         os._exit(0)
     os.waitpid(child, 0)
     assert len(caches._KEPT._kept) == 1
-    Use(RUN, LARGE).close()
+    CacheUse(RUN, LARGE).close()
     assert not caches._KEPT._kept, "its disk space is free"
 
 
 def test_locks_are_of_names_and_not_of_the_file(place: Path) -> None:
     """One descriptor serves all caches of a task."""
-    use = Use(RUN, LARGE)
+    use = CacheUse(RUN, LARGE)
     for substream in range(20):
         assert take(use, None, substream=substream).why == COLD
-    other = Use(RUN, LARGE)
+    other = CacheUse(RUN, LARGE)
     assert {take(other, None, substream=n).why for n in range(20)} == {LOCKED}
     assert take(other, None, substream=20).why == COLD
     fcntl.flock(other.folder, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -736,18 +736,18 @@ def test_locks_are_of_names_and_not_of_the_file(place: Path) -> None:
     [(None, caches.LIMIT), (0, 0), ("0", 0), (12345, 12345), ("4g", 4 << 30), ("512 MiB", 512 << 20), ("1TB", 1 << 40)],
 )
 def test_limits(given: Any, bytes_: int) -> None:
-    assert caches.limit(given) == bytes_
+    assert caches.cache_limit(given) == bytes_
 
 
 @pytest.mark.parametrize("given", ["", "a lot", -1, 1.5, True, "4 gigs", "1" * 30])
 def test_limits_that_are_none(given: Any) -> None:
     with pytest.raises(QueryError, match=r"cache must be bytes, as a whole number or with a unit, such as '4g'"):
-        caches.limit(given)
+        caches.cache_limit(given)
 
 
 def test_the_limit_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(caches.BYTES, "2g")
-    assert caches.limit(None) == 2 << 30 and caches.limit("1g") == 1 << 30
-    monkeypatch.setenv(caches.BYTES, "much")
+    monkeypatch.setenv(caches.CACHE_BYTES_VARIABLE, "2g")
+    assert caches.cache_limit(None) == 2 << 30 and caches.cache_limit("1g") == 1 << 30
+    monkeypatch.setenv(caches.CACHE_BYTES_VARIABLE, "much")
     with pytest.raises(QueryError, match="HEADRACE_CACHE_BYTES must be bytes"):
-        caches.limit(None)
+        caches.cache_limit(None)

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.state import Block, BlockReader, LocalStorage, StateStore
-from headrace.state.blocks import checksum, epoch_of, is_block
+from headrace.state.blocks import data_checksum, epoch_of, is_block
 from headrace.state.manifest import manifest_name
 from headrace.state.storage import Data
 
@@ -34,7 +34,7 @@ class ChecksumIgnored(BlockReader):
 
 class SizeOnly(BlockReader):
     def _verify(self, block: Block, data: pa.Buffer) -> None:
-        super()._verify(replace(block, checksum=checksum(data)), data)
+        super()._verify(replace(block, checksum=data_checksum(data)), data)
 
 
 class CheckThenRename(LocalStorage):

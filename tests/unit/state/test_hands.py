@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace import sinks
 from headrace.compile import plan_of
-from headrace.control.policy import policy
+from headrace.control.policy import parse_policy
 from headrace.driver.position import Batch, Position, check_alignment
 from headrace.errors import QueryError, QueryTypeError, StateError, StateMismatch
 from headrace.run.start import _checkpoint
@@ -144,9 +144,9 @@ def test_a_plan_is_private_and_never_written_through_a_link(used: Path, tmp_path
     (tmp_path / "victim").write_text("mine")
     (used / name).unlink(missing_ok=True)
     link(used / name, tmp_path / "victim")
-    plan_file.write(used, *_plan())
+    plan_file.write_plan(used, *_plan())
     assert (tmp_path / "victim").read_text() == "mine"
-    assert plan_file.read(used)[1] == _plan()[1]
+    assert plan_file.read_plan(used)[1] == _plan()[1]
     assert mode(used / "plan.json") == 0o600 and not (used / "plan.json").is_symlink()
 
 
@@ -154,7 +154,7 @@ def test_a_plan_that_is_a_pipe_is_not_waited_for(used: Path) -> None:
     (used / "plan.json").unlink()
     os.mkfifo(used / "plan.json")
     with pytest.raises(StateError, match=r"there is no plan\.json"):
-        plan_file.read(used)
+        plan_file.read_plan(used)
 
 
 def _device(path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_block_that_is_no_plain_file_is_not_read(used: Path, plant: Any) -> No
 def test_what_is_read_has_a_limit_that_manifests_keep(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     with StateStore.open(tmp_path / "state") as store:
         commit_values(store, 1)
-        monkeypatch.setattr(storage_module, "MOST_BYTES", 100)
+        monkeypatch.setattr(storage_module, "MOST_READ_BYTES", 100)
         with pytest.raises(StateError, match="has more than"):
             commit_values(store, 2)
 
@@ -222,7 +222,7 @@ def test_spark_metadata_that_cannot_be_read_is_named(used: Path) -> None:
 # --- paths ---------------------------------------------------------------------------------------------------------
 
 
-TAKE_A_PATH = [_checkpoint, sinks.parquet, policy, lambda path: hr.files(None, path, time="ts")]
+TAKE_A_PATH = [_checkpoint, sinks.parquet, parse_policy, lambda path: hr.files(None, path, time="ts")]
 
 
 @pytest.mark.parametrize("path", ["a\0b", "a\ud800b", "x" * 300])

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 
 from headrace.columnar.types import plain_type
 from headrace.errors import CorruptState, StateError
-from headrace.state import Block, Manifest, OperatorState, Output, SourceState, Totals, block_name
+from headrace.state import Block, Manifest, OperatorState, OutboxEntry, SourceState, Totals, block_name
 from headrace.state.manifest import (
-    FORMAT,
+    STATE_FORMAT,
     LedgerState,
     TableState,
     _encode,
     _seal,
     _to_json,
-    digest,
+    manifest_digest,
     manifest_name,
     number_of,
 )
@@ -77,7 +77,7 @@ def test_round_trip_and_one_spelling() -> None:
     data = manifest.to_bytes()
     assert Manifest.from_bytes(data, NAME) == manifest
     assert Manifest.from_bytes(data, NAME).to_bytes() == data
-    assert len(digest(data)) == 64
+    assert len(manifest_digest(data)) == 64
 
 
 @given(st.dictionaries(st.text(), TREES, max_size=4))
@@ -92,7 +92,7 @@ def test_live_blocks_are_named_once_ledgers_and_outbox_included() -> None:
     one, two, three, four = (Block(block_name(1, 0, p, 0), 1, "0" * 32, 1, 0, 0) for p in range(4))
     operators = {"a": OperatorState(((one,),)), "b": OperatorState(((one,),))}
     ledgers = {"s": LedgerState((two,), three), "t": LedgerState((two,))}
-    manifest = replace(example_manifest(), operators=operators, ledgers=ledgers, outbox=(Output("r", 0, four),))
+    manifest = replace(example_manifest(), operators=operators, ledgers=ledgers, outbox=(OutboxEntry("r", 0, four),))
     assert manifest.state_blocks() == (one, two, three)
     kept = TableState(("k",), pa.schema([("k", pa.int8())]), (four, one), (0,), (1,))
     with_table = replace(manifest, operators={**operators, "c": OperatorState((), {}, {"t": kept})}, outbox=())
@@ -125,9 +125,9 @@ def test_message_says_what_to_do() -> None:
     assert NAME in text and "never falls back" in text and "backup" in text and "new, empty folder" in text
 
 
-@pytest.mark.parametrize(("found", "age"), [(FORMAT - 1, "an older"), (FORMAT + 1, "a newer")])
+@pytest.mark.parametrize(("found", "age"), [(STATE_FORMAT - 1, "an older"), (STATE_FORMAT + 1, "a newer")])
 def test_another_format_is_refused_before_anything_else(found: int, age: str) -> None:
-    words = f"{age} version of headrace: it has format {found}, this version reads format {FORMAT}"
+    words = f"{age} version of headrace: it has format {found}, this version reads format {STATE_FORMAT}"
     with pytest.raises(StateError, match=words) as caught:
         Manifest.from_bytes(b'{"format": %d, "anything": "else"}' % found, NAME)
     assert not isinstance(caught.value, CorruptState) and "new, empty folder" in str(caught.value)
@@ -236,7 +236,7 @@ def test_one_name_two_descriptions() -> None:
 def test_repeated_keys_are_seen() -> None:
     body = _encode(_to_json(example_manifest())).decode()
     twice = body[:-1] + ',"number":1}'
-    data = json.dumps({**json.loads(body), "checksum": digest(body.encode())}).encode()
+    data = json.dumps({**json.loads(body), "checksum": manifest_digest(body.encode())}).encode()
     for forgery in (twice.encode(), data):
         with pytest.raises(CorruptState):
             Manifest.from_bytes(forgery, NAME)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.driver.merging import merges_of, renewals_of
+from headrace.driver.merging import bases_to_renew, merges_for_slots
 from headrace.driver.outcome import tables_after
 from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable
@@ -26,8 +26,8 @@ from headrace.state.manifest import TableState
 from headrace.state.sorted_runs import FAN_IN
 from headrace.task import state_table_groups
 from headrace.task.block_writer import Task
-from headrace.task.reports import Report, TaskReport
-from headrace.task.slot_state_tables import Keeping
+from headrace.task.reports import Report, ReportBuilder
+from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.stages import Epoch, _merge_runs
 from tests.memory import MemoryStorage
 
@@ -101,8 +101,8 @@ class World:
         known = {"op": self.state}
         epoch = Epoch(
             self.plan, self.number, "", slots, self.groups, {}, {}, known,
-            merges_of(self.plan, known, slots, self.number - 1),
-            renewals=renewals_of(self.plan, known, self.number - 1, self.groups),
+            merges_for_slots(self.plan, known, slots, self.number - 1),
+            renewals=bases_to_renew(self.plan, known, self.number - 1, self.groups),
         )  # fmt: skip
         after = {key: row for key, row in {**self.rows, **put}.items() if key not in gone}
         reports = []
@@ -118,7 +118,7 @@ class World:
         written = sum(c.block.rows for r in reports for c in r.changed if c.block)
         changed = len(put) + len(gone)
         assert written <= changed + max(
-            bases.MOST * self.changed_last, bases.LEAST, *(before.rows if before else ()), 0
+            bases.RENEWED_PER_CHANGED * self.changed_last, bases.FEWEST_RENEWED, *(before.rows if before else ()), 0
         )
         self.written, self.changed, self.changed_last = self.written + written, self.changed + changed, changed
         self.merged += sum(m.block.rows for r in reports for m in r.merged)
@@ -132,11 +132,11 @@ class World:
                 self.storage.delete(name)
 
     def task(self, epoch: Epoch, task: Task, mine: list[int], put: Rows, gone: set[Key]) -> Report:
-        report = TaskReport(task.itself, task.stamp)
-        kept = Keeping(epoch, self.operator, task, mine, report)
+        report = ReportBuilder(task.itself, task.stamp)
+        kept = SlotStateTables(epoch, self.operator, task, mine, report)
         if self.random.random() < 0.8:  # what it looks at is what there was
             looked = sorted(self.random.sample(mine, self.random.randint(0, len(mine))))
-            found = by_key(self.declared, kept.keyed("t", looked).drop_columns([state_tables.AT]))
+            found = by_key(self.declared, kept.keyed("t", looked).drop_columns([state_tables.EPOCH_COLUMN]))
             assert found == {key: row for key, row in self.rows.items() if self.group(key[0]) in looked}
         owned = {key: row for key, row in put.items() if self.group(key[0]) in mine}
         lost = [key for key in gone if self.group(key[0]) in mine and key in self.rows]
@@ -160,7 +160,7 @@ class World:
     def check(self) -> None:
         """The table is the dict; and nothing is there for long that is not needed."""
         reader = BlockReader(self.storage)
-        assert by_key(self.declared, state_tables.read(reader, self.table, None, "the table")) == self.rows
+        assert by_key(self.declared, state_tables.read_rows(reader, self.table, None, "the table")) == self.rows
         assert sum(self.table.rows) == len(self.rows)
         self.check_ages()
         stored = sum(block.rows for block in self.table.blocks)
@@ -169,7 +169,7 @@ class World:
 
     def check_ages(self) -> None:
         """What is known of epochs is what there is."""
-        found = state_tables.read_dated(BlockReader(self.storage), self.table, None, "the table")
+        found = state_tables.read_rows_with_epochs(BlockReader(self.storage), self.table, None, "the table")
         at = np.asarray(found.column("__at"))
         assert [age.live for age in self.table.ages] == [
             int(np.count_nonzero((at >= age.first) & (at <= age.last))) for age in self.table.ages
@@ -257,7 +257,7 @@ WORKLOADS: dict[str, tuple[StateTable, Workload]] = {
 @pytest.fixture(autouse=True)
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is large for tables of some hundred rows."""
-    for name, value in {"SMALL": 60, "LEAST": 10, "FEW": 250, "MOST_AGES": 24}.items():
+    for name, value in {"SMALL": 60, "FEWEST_RENEWED": 10, "MERGE_ROWS_ALLOWED": 250, "MOST_AGES": 24}.items():
         monkeypatch.setattr(bases, name, value)
     monkeypatch.setattr(state_table_groups, "FINE", 48)  # three parts of each group
 
@@ -300,32 +300,32 @@ def test_that_is_seen_of_every_kind() -> None:
 
 def broken_tombstones(monkeypatch: pytest.MonkeyPatch) -> None:
     """A merge drops tombstones, though what they hide may lie elsewhere."""
-    real = state_tables.newest
-    monkeypatch.setattr(state_tables, "newest", lambda declared, parts: not_gone(real(declared, parts)))
+    real = state_tables.newest_rows
+    monkeypatch.setattr(state_tables, "newest_rows", lambda declared, parts: not_gone(real(declared, parts)))
 
 
 def not_gone(rows: pa.Table) -> pa.Table:
-    return rows.filter(pa.array(~np.asarray(rows.column(state_tables.GONE))))
+    return rows.filter(pa.array(~np.asarray(rows.column(state_tables.DELETED_COLUMN))))
 
 
 def broken_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """The oldest row of a key counts."""
-    real = state_tables.newest
+    real = state_tables.newest_rows
 
     def turned(rows: pa.Table) -> pa.Table:
-        at = pa.array(-np.asarray(rows.column(state_tables.AT)))
-        return rows.set_column(rows.column_names.index(state_tables.AT), state_tables.AT, at)
+        at = pa.array(-np.asarray(rows.column(state_tables.EPOCH_COLUMN)))
+        return rows.set_column(rows.column_names.index(state_tables.EPOCH_COLUMN), state_tables.EPOCH_COLUMN, at)
 
     monkeypatch.setattr(
-        state_tables, "newest", lambda declared, parts: turned(real(declared, [turned(p) for p in parts]))
+        state_tables, "newest_rows", lambda declared, parts: turned(real(declared, [turned(p) for p in parts]))
     )
 
 
 def broken_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
     """A base is that of before the epoch."""
-    real = Keeping._base
+    real = SlotStateTables._base
     monkeypatch.setattr(
-        Keeping,
+        SlotStateTables,
         "_base",
         lambda self, table, delta, groups: real(self, table, delta if not len(groups) else delta.slice(0, 0), groups),
     )
@@ -333,10 +333,10 @@ def broken_renewal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def broken_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What two attempts of a task wrote counts, not what one did."""
-    real = TaskReport.finished
+    real = ReportBuilder.finished
     told: dict[tuple[int, int], list[Any]] = {}
 
-    def finished(self: TaskReport, *given: Any) -> Report:
+    def finished(self: ReportBuilder, *given: Any) -> Report:
         report = real(self, *given)
         before = told.setdefault((id(monkeypatch), self.task.partition), [])
         if self.task.attempt:
@@ -344,7 +344,7 @@ def broken_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
         before[:] = report.changed
         return report
 
-    monkeypatch.setattr(TaskReport, "finished", finished)
+    monkeypatch.setattr(ReportBuilder, "finished", finished)
 
 
 def broken_drop(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -354,14 +354,14 @@ def broken_drop(monkeypatch: pytest.MonkeyPatch) -> None:
         oldest = min((e for e, n in zip(renewed, rows, strict=True) if n), default=1 << 60)
         return tuple(block for block in blocks if block.rows and block.low >= oldest)
 
-    monkeypatch.setattr(bases, "needed", needed)
+    monkeypatch.setattr(bases, "needed_blocks", needed)
 
 
 def broken_base(monkeypatch: pytest.MonkeyPatch) -> None:
     """A group that was changed counts as renewed."""
-    real = TaskReport.changed
+    real = ReportBuilder.changed
     monkeypatch.setattr(
-        TaskReport,
+        ReportBuilder,
         "changed",
         lambda self, o, t, block, rows, renewed, *more: real(self, o, t, block, rows, [*renewed, *rows], *more),
     )
@@ -369,20 +369,22 @@ def broken_base(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def broken_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     """A block without live rows goes though its tombstones hide what lies elsewhere."""
-    real = bases.needed
+    real = bases.needed_blocks
     monkeypatch.setattr(
-        bases, "needed", lambda b, renewed, rows, ages: real(b, renewed, rows, [replace(age, gone=0) for age in ages])
+        bases,
+        "needed_blocks",
+        lambda b, renewed, rows, ages: real(b, renewed, rows, [replace(age, gone=0) for age in ages]),
     )
 
 
 def broken_ages(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is replaced counts as written by the epoch before."""
-    real = Keeping.change
+    real = SlotStateTables.change
 
-    def change(self: Keeping, table: str, put: Any, gone: Any, old: Any) -> None:
+    def change(self: SlotStateTables, table: str, put: Any, gone: Any, old: Any) -> None:
         real(self, table, put, gone, np.where(old < 0, -1, self.epoch.number - 1))
 
-    monkeypatch.setattr(Keeping, "change", change)
+    monkeypatch.setattr(SlotStateTables, "change", change)
 
 
 BROKEN = (
@@ -423,7 +425,7 @@ def test_numbers_alone_are_not_what_sees_them(
 def part(declared: StateTable, epoch: int, *rows: Key) -> pa.Table:
     schema = state_tables.handed_schema(declared)
     given = [dict(zip(schema.names, row, strict=True)) for row in rows]
-    return state_tables.stamped(pa.Table.from_pylist(given, schema), epoch)
+    return state_tables.with_stored_columns(pa.Table.from_pylist(given, schema), epoch)
 
 
 @pytest.mark.parametrize(
@@ -443,14 +445,14 @@ def test_rows_take_no_more_bytes_than_they_need(
     values = zip(epochs, substreams, strict=True)
     whole = state_tables.stored_schema(PLAIN).empty_table()
     rows = pa.concat_tables([whole, *(part(PLAIN, epoch, (s, n, n)) for n, (epoch, s) in enumerate(values))])
-    narrow = state_tables.narrowed(rows)
+    narrow = state_tables.narrow_columns(rows)
     assert {
         name: narrow.schema.field(name).type for name in narrow.column_names if name in state_tables.NARROW
     } == stored
     low = min(epochs, default=0)
-    assert state_tables.widened(narrow, low).equals(rows)
-    assert state_tables.widened(narrow.slice(1), low).equals(rows.slice(1))
-    assert state_tables.widened(rows, low) is rows, "rows of full width"
+    assert state_tables.widen_columns(narrow, low).equals(rows)
+    assert state_tables.widen_columns(narrow.slice(1), low).equals(rows.slice(1))
+    assert state_tables.widen_columns(rows, low) is rows, "rows of full width"
 
 
 @pytest.mark.parametrize(
@@ -473,17 +475,17 @@ def test_a_block_that_is_no_part_of_a_table_is_refused(change: Callable[[pa.Tabl
     storage, name = MemoryStorage(), block_name(8, 1, 0, 0)
     block = write_block(storage, name, change(rows), np.array([0, 1, 2]), 5, 8)
     if change(rows) is rows:  # in full
-        found = state_tables.opened(BlockReader(storage), PLAIN, block, 2, "t")
-        assert state_tables.counting(found, np.arange(2), (0, 0)).drop_columns(["__group"]).equals(rows)
+        found = state_tables.open_table_block(BlockReader(storage), PLAIN, block, 2, "t")
+        assert state_tables.live_candidates(found, np.arange(2), (0, 0)).drop_columns(["__group"]).equals(rows)
     else:
         with pytest.raises(CorruptState, match=f"block {name} (is no part of t|should have rows of the epochs 5 to 8)"):
-            state_tables.opened(BlockReader(storage), PLAIN, block, 2, "t")
+            state_tables.open_table_block(BlockReader(storage), PLAIN, block, 2, "t")
 
 
 def test_the_newest_row_counts_in_whatever_order_blocks_come() -> None:
     parts = [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 5, (1, 7, 50), (2, 7, 51)), part(PLAIN, 4, (1, 7, 40), (1, 8, 41))]
     for order in itertools.permutations(parts):
-        assert by_key(PLAIN, state_tables.live(PLAIN, order)) == {
+        assert by_key(PLAIN, state_tables.live_rows(PLAIN, order)) == {
             (1, 7): (1, 7, 50),
             (2, 7): (2, 7, 51),
             (1, 8): (1, 8, 41),
@@ -492,12 +494,12 @@ def test_the_newest_row_counts_in_whatever_order_blocks_come() -> None:
 
 def test_a_key_has_one_row_in_an_epoch() -> None:
     with pytest.raises(CorruptState, match="a key of k stands twice in the rows of one epoch"):
-        state_tables.live(PLAIN, [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 3, (1, 7, 31))])
+        state_tables.live_rows(PLAIN, [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 3, (1, 7, 31))])
     put, gone = pa.table({"__substream": [1], "k": [7], "v": [1]}), pa.table({"__substream": [1], "k": [7]})
     with pytest.raises(StateError, match="names a key twice"):
-        state_tables.delta(PLAIN, put, gone, 3)
+        state_tables.changed_rows(PLAIN, put, gone, 3)
     with pytest.raises(StateError, match=r"what is gone must have the columns \['__substream', 'k'\]; found"):
-        state_tables.delta(PLAIN, put, put, 3)
+        state_tables.changed_rows(PLAIN, put, put, 3)
 
 
 @pytest.mark.parametrize(
@@ -533,14 +535,19 @@ def test_keys_of_every_type(kind: pa.DataType, values: list[Any]) -> None:
                 "z": pa.array([far] * len(values)),
             }
         )
-        twice = [state_tables.stamped(rows, 1), state_tables.stamped(rows.take(pa.array(range(len(values))[::-1])), 2)]
-        assert state_tables.newest(declared, twice).column(state_tables.AT).to_pylist() == [2] * len(values)
+        twice = [
+            state_tables.with_stored_columns(rows, 1),
+            state_tables.with_stored_columns(rows.take(pa.array(range(len(values))[::-1])), 2),
+        ]
+        assert state_tables.newest_rows(declared, twice).column(state_tables.EPOCH_COLUMN).to_pylist() == [2] * len(
+            values
+        )
 
 
 def test_a_key_may_be_the_substream_alone() -> None:
     declared: Any = SimpleNamespace(key=(), columns=pa.schema([("first", pa.int64())]))
     parts = [part(declared, 1, (1, 10), (2, 20)), part(declared, 2, (1, 11))]
-    assert state_tables.live(declared, parts).sort_by("__substream").to_pylist() == [
+    assert state_tables.live_rows(declared, parts).sort_by("__substream").to_pylist() == [
         {"__substream": 1, "first": 11},
         {"__substream": 2, "first": 20},
     ]
@@ -548,7 +555,7 @@ def test_a_key_may_be_the_substream_alone() -> None:
 
 def test_minus_zero_and_nan_are_one_key() -> None:
     rows = [(1, 1, None, None, x) for x in (0.0, math.nan)], [(1, 2, None, None, x) for x in (-0.0, -math.nan)]
-    found = state_tables.live(KINDS, [part(KINDS, 1, *rows[0]), part(KINDS, 2, *rows[1])])
+    found = state_tables.live_rows(KINDS, [part(KINDS, 1, *rows[0]), part(KINDS, 2, *rows[1])])
     assert found.column("v").to_pylist() == [2, 2]
 
 
@@ -558,9 +565,9 @@ def test_a_million_rows_take_less_than_a_second() -> None:
     for epoch in range(5):
         keys = np.concatenate([np.arange(100_000), r.permutation(100_000) * 9_999_991 + epoch * 10**13 + 10**6])
         rows = {"__substream": pa.array(keys % 64, pa.int32()), "k": keys, "v": keys}
-        parts.append(state_tables.stamped(pa.table(rows), epoch))
+        parts.append(state_tables.with_stored_columns(pa.table(rows), epoch))
     begun = time.process_time()
-    found = state_tables.live(PLAIN, parts)
+    found = state_tables.live_rows(PLAIN, parts)
     assert time.process_time() - begun < 1.0
     assert found.num_rows == 600_000
 
@@ -579,18 +586,18 @@ def aged(live: int, changed: int, epochs: int, slots: int, groups: int = 1024) -
     """A table of many rows that go on changing, by its numbers alone; merging is taken to drop nothing."""
     empty = TableState(("k",), PLAIN.columns, (), (-1,) * groups, (0,) * groups)
     rows = (live // groups,) * groups
-    somewhere = (bases.Age(0, epochs, live, 0),)  # any block may have a live row
+    somewhere = (bases.EpochRange(0, epochs, live, 0),)  # any block may have a live row
     state = replace(empty, blocks=(block(0, live, 0, 0),), renewed=(0,) * groups, rows=rows)
     for number in range(1, epochs):
-        due = bases.due(state, number - 1, 8)
+        due = bases.groups_to_renew(state, number - 1, 8)
         renewed = tuple(number if group in due else epoch for group, epoch in enumerate(state.renewed))
         written = (changed + sum(rows[group] for group in due)) // slots
-        runs = bases.runs(state, number - 1)
+        runs = bases.runs_to_merge(state, number - 1)
         gone = {each.name for run in runs for each in run}
         merged = [block(number, sum(b.rows for b in run), bounds(run, min), bounds(run, max)) for run in runs]
         blocks = [b for b in state.blocks if b.name not in gone] + merged
         blocks += [block(number, written, number, number) for _ in range(slots)]
-        state = replace(state, blocks=bases.needed(blocks, renewed, rows, somewhere), renewed=renewed)
+        state = replace(state, blocks=bases.needed_blocks(blocks, renewed, rows, somewhere), renewed=renewed)
         yield Age(state, written * slots, tuple(each.rows for each in merged))
 
 
@@ -622,8 +629,8 @@ def test_a_large_table_stays_small(live: int, changed: int, slots: int, monkeypa
     assert max(stored) < 3.1 * live + bases.SMALL
     assert max(len(age.state.blocks) for age in history) < 500
     assert sum(age.written for age in history) < 3 * changed * epochs
-    assert max(age.written for age in history) <= changed + max(bases.MOST * changed, live // 1024)
-    most = max(bases.FEW, 2 * changed, max(stored) // bases.SHARE)
+    assert max(age.written for age in history) <= changed + max(bases.RENEWED_PER_CHANGED * changed, live // 1024)
+    most = max(bases.MERGE_ROWS_ALLOWED, 2 * changed, max(stored) // bases.SHARE)
     assert max(max(age.merged, default=0) for age in history) <= most
     # blocks below 4,096 rows all count as small, so a small one is merged along with every seven that follow it
     assert sum(sum(age.merged) for age in history) < 5 * sum(age.written for age in history)
@@ -640,6 +647,6 @@ def test_blocks_of_much_are_merged_only_if_they_are_many(
     monkeypatch.undo()
     blocks = tuple(replace(block(number, 100, number, number), bytes=size) for number in range(many))
     state = TableState(("k",), PLAIN.columns, blocks, (0,) * 8, (many * 10,) * 8)
-    runs = bases.runs(state, many - 1)
+    runs = bases.runs_to_merge(state, many - 1)
     assert bool(runs) is merges
     assert all(sum(b.bytes for b in run) <= max(bases.LITTLE, many * size // bases.SHARE) for run in runs)

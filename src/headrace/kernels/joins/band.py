@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.expressions.predicates import Near
+from headrace.expressions.predicates import BandCondition
 from headrace.kernels.joins.pairs import expand_ranges
 
 Doubles = npt.NDArray[np.float64]
@@ -31,18 +31,18 @@ class Candidates:
     caller, who must not come here with them.
     """
 
-    near: Near
+    near: BandCondition
     order: Numbers  # of the points
     first: Numbers
     last: Numbers
 
     @classmethod
-    def of(cls, near: Near, left: pa.Table, right: pa.Table) -> Candidates:
+    def of(cls, near: BandCondition, left: pa.Table, right: pa.Table) -> Candidates:
         tables = {"l": left, "r": right}
         points = _values(tables[near.point[0]], near.point[1])
         low, high = (_values(tables[near.moving], name) for name in near.interval)
         order = np.argsort(points, kind="stable")
-        return cls(near, order, *ranges(near, points[order], low, high))
+        return cls(near, order, *point_ranges(near, points[order], low, high))
 
     @property
     def count(self) -> int:
@@ -54,7 +54,7 @@ class Candidates:
             yield rows["l"], rows["r"]
 
 
-def ranges(near: Near, points: Doubles, low: Doubles, high: Doubles) -> tuple[Numbers, Numbers]:
+def point_ranges(near: BandCondition, points: Doubles, low: Doubles, high: Doubles) -> tuple[Numbers, Numbers]:
     """For every interval where the points, in order, that may lie in it begin and end."""
     with np.errstate(over="ignore"):  # an endless margin holds every point
         margin = SLACK * (np.abs(low) + np.abs(high) + near.width)
@@ -63,7 +63,7 @@ def ranges(near: Near, points: Doubles, low: Doubles, high: Doubles) -> tuple[Nu
     return first, np.maximum(last, first)
 
 
-def usable(near: Near, left: pa.Table, right: pa.Table) -> bool:
+def is_usable(near: BandCondition, left: pa.Table, right: pa.Table) -> bool:
     tables = {"l": left, "r": right}
     names = [(near.point[0], near.point[1]), *((near.moving, name) for name in near.interval)]
     return all(_finite(tables[side].column(name)) for side, name in names)

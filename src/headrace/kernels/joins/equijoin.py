@@ -21,39 +21,39 @@ import pyarrow as pa
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
 from headrace.kernels.joins import pair_loop
-from headrace.kernels.joins.pairs import Count, expand_ranges, satisfying, uncounted
+from headrace.kernels.joins.pairs import Count, expand_ranges, satisfying_pairs, uncounted
 from headrace.kernels.windows.aggregate import times
-from headrace.routing.hashing import Hashes, hashes
+from headrace.routing.hashing import Hashes, hash_column_of
 
 if TYPE_CHECKING:
     from headrace.operators.joins import JoinOperator
 
 
-def one_run(runs: Sequence[pa.Table]) -> pa.Table:
+def concat_runs(runs: Sequence[pa.Table]) -> pa.Table:
     """Several runs as one."""
     if len(runs) == 1:
         return runs[0]
     table = pa.concat_tables(runs)
-    return arrow.take(table, numba_loops.by_hash(hashes(table)))
+    return arrow.take_rows(table, numba_loops.order_by_hash(hash_column_of(table)))
 
 
 def equijoin(operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
     """The results of all pairs of two runs."""
-    return satisfying(operator, left, right, candidates(operator, left, right, count))
+    return satisfying_pairs(operator, left, right, hash_candidates(operator, left, right, count))
 
 
-def candidates(
+def hash_candidates(
     operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted
 ) -> Iterator[tuple[Numbers, Numbers]]:
     """Row numbers of pairs with equal hashes, some at a time; of very many, those that may be results."""
     moving = int(left.num_rows > right.num_rows)  # look the few up in the many
     few, many = (right, left) if moving else (left, right)
-    rows, first, last = equal_ranges(hashes(few), hashes(many))
+    rows, first, last = equal_ranges(hash_column_of(few), hash_column_of(many))
     equal = int((last - first).sum())
     count(equal)
     pairs = None
     if equal >= pair_loop.WORTH_COMPILING and operator.compares_in_loops:
-        few = arrow.take(few.select(sorted({"ts", *operator.used("lr"[moving])})), rows)
+        few = arrow.take_rows(few.select(sorted({"ts", *operator.used("lr"[moving])})), rows)
         pairs = _loop(operator, moving, (many, few) if moving else (few, many), first, last)
     for i, still in pairs or expand_ranges(first, last):
         yield (still, rows[i]) if moving else (rows[i], still)
@@ -76,8 +76,8 @@ def _loop(
     assert operator.time_window is not None and operator.on.residual is not None
     w1, w2 = operator.time_window
     back, ahead = (w1, w2) if moving else (w2, w1)
-    reach = pair_loop.Reach(moving, times(sides[moving]), times(sides[1 - moving]), back, ahead, first, last)
-    fitted = pair_loop.fit(operator.on.residual, *sides)
+    reach = pair_loop.PairRanges(moving, times(sides[moving]), times(sides[1 - moving]), back, ahead, first, last)
+    fitted = pair_loop.bind_columns(operator.on.residual, *sides)
     if fitted is None or not fitted.compiles(moving):
         return None
-    return ((i, still) for i, still, _ in pair_loop.Loop(fitted, reach, patient=True))
+    return ((i, still) for i, still, _ in pair_loop.PairLoop(fitted, reach, patient=True))

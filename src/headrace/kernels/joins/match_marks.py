@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 from headrace.columnar.arrow import Numbers
 
 LOW_BITS = 26  # of a number: they count the tuples of one task in one epoch
-SPARE = 16  # bits of a table for each number that is looked up or marked
-LEAST = 1_000_000
+BITS_PER_NUMBER = 16  # bits of a table for each number that is looked up or marked
+FEWEST_BITS = 1_000_000
 
 Bits = npt.NDArray[np.bool_]
 
@@ -30,7 +30,7 @@ def is_marked(numbers: Numbers, marks: Sequence[Numbers]) -> Bits:
     tasks = pc.unique(pa.array(numbers >> LOW_BITS))
     within = (1 << LOW_BITS) - 1
     width = int((numbers & within).max()) + 1
-    if len(tasks) * width > SPARE * (len(numbers) + len(marked)) + LEAST:
+    if len(tasks) * width > BITS_PER_NUMBER * (len(numbers) + len(marked)) + FEWEST_BITS:
         return np.isin(numbers, marked)
     marked = marked[(marked & within) < width]
     task = pc.index_in(pa.array(marked >> LOW_BITS), tasks)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from headrace.columnar.numba_cache import inner
+from headrace.columnar.numba_cache import compile_inner
 
 TEXT = Path(__file__).read_text() if Path(__file__).exists() else __loader__.get_source(__name__)  # type: ignore[name-defined]
 
 
-@inner
+@compile_inner
 def where(condition, one, other):
     return one if condition else other
 
@@ -29,7 +29,7 @@ NAMES: dict[str, Any] = {
     "abs": abs,
     "f64": np.float64,
     "i64": np.int64,
-    "single": inner(lambda number: np.float64(np.float32(number))),
+    "single": compile_inner(lambda number: np.float64(np.float32(number))),
     "sqrt": math.sqrt,
     "sin": math.sin,
     "cos": math.cos,

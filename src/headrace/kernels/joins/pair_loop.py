@@ -22,18 +22,26 @@ from numba.core.errors import NumbaError
 
 from headrace.columnar import duck
 from headrace.columnar.arrow import Numbers
-from headrace.columnar.numba_cache import from_text
-from headrace.expressions.bound_expression import Kind
-from headrace.expressions.loop_values import form
-from headrace.expressions.pair_codegen import LARGEST, LARGEST_TIME, LARGEST_WHOLE, Column, Native, Source, Variable
+from headrace.columnar.numba_cache import compile_text
+from headrace.expressions.bound_expression import ValueType
+from headrace.expressions.loop_values import form_of
+from headrace.expressions.pair_codegen import (
+    LARGEST_DOUBLE,
+    LARGEST_TIME,
+    LARGEST_WHOLE,
+    Column,
+    CompiledPredicate,
+    LoopSource,
+    Variable,
+)
 from headrace.kernels.joins import pair_arithmetic, undecided_pairs
-from headrace.kernels.stateless.evaluate import attempt
+from headrace.kernels.stateless.evaluate import try_evaluate
 
 _log = logging.getLogger(__name__)
 
 WORTH_COMPILING = 2_000_000  # pairs; below, DuckDB is done before the compiler
-ROOM = 1 << 20  # row numbers written before they are handed on
-FIRST_ROOM = 1 << 14  # the first time; then twice as many, and again, so that much doubt is seen early
+PAIRS_PER_BATCH = 1 << 20  # row numbers written before they are handed on
+FIRST_BATCH_PAIRS = 1 << 14  # the first time; then twice as many, and again, so that much doubt is seen early
 
 _SOURCE = """
 def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask, moving_out, still_out, unsure_out):
@@ -65,7 +73,7 @@ def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask
 
 
 @dataclass(frozen=True)
-class Reach:
+class PairRanges:
     """The pairs to look at: row i of the moving table and rows first[i] .. last[i] - 1 of the still one.
 
     Of those the window admits the pairs with  position in [place - back, place + ahead].
@@ -80,7 +88,7 @@ class Reach:
     last: Numbers
 
     @classmethod
-    def all(cls, moving: int, places: Numbers, positions: Numbers, back: int, ahead: int) -> Reach:
+    def all(cls, moving: int, places: Numbers, positions: Numbers, back: int, ahead: int) -> PairRanges:
         first = np.zeros(len(places), np.int64)
         return cls(moving, places, positions, back, ahead, first, np.full(len(places), len(positions)))
 
@@ -89,10 +97,10 @@ class Reach:
 
 
 @dataclass(frozen=True)
-class Fitted:
+class BoundLoop:
     """A predicate and two tables as a loop takes them: its source, and an array, or a number, for each variable."""
 
-    source: Source
+    source: LoopSource
     values: tuple[Any, ...]
 
     def kernel(self, moving: int) -> Any:
@@ -112,7 +120,7 @@ class Fitted:
         return True
 
 
-def fit(native: Native, left: pa.Table, right: pa.Table) -> Fitted | None:
+def bind_columns(native: CompiledPredicate, left: pa.Table, right: pa.Table) -> BoundLoop | None:
     """None: what DuckDB is to compute of one side fails on some tuple; pair by pair it may never be asked for."""
     columns = _columns(native, {"l": left, "r": right})
     if columns is None:
@@ -120,31 +128,31 @@ def fit(native: Native, left: pa.Table, right: pa.Table) -> Fitted | None:
     plain = all(_is_plain(columns[column], kind) for column, kind in native.columns.items())
     source = native.source(plain=plain)
     texts = [variable.text for variable in source.variables if variable.text is not None]
-    codes = _codes({name: columns[name] for name, kind in native.columns.items() if form(kind) == "text"}, texts)
+    codes = _codes({name: columns[name] for name, kind in native.columns.items() if form_of(kind) == "text"}, texts)
     values = [_value(variable, columns, native.columns, codes) for variable in source.variables]
-    return Fitted(source, tuple(values))
+    return BoundLoop(source, tuple(values))
 
 
-def _columns(native: Native, tables: Mapping[str, pa.Table]) -> dict[Column, pa.ChunkedArray] | None:
+def _columns(native: CompiledPredicate, tables: Mapping[str, pa.Table]) -> dict[Column, pa.ChunkedArray] | None:
     found = {c: tables[c[0]].column(c[1]) for c in native.columns if c[1] in tables[c[0]].column_names}
     for side, table in tables.items():
         given = [each for each in native.given if each.side == side]
         if not given:
             continue
         sql = ", ".join(f"{each.sql} AS {duck.quote(each.name)}" for each in given)
-        computed = attempt(f"SELECT {sql} FROM {side}", {side: table}, native.sql)
+        computed = try_evaluate(f"SELECT {sql} FROM {side}", {side: table}, native.sql)
         if isinstance(computed, str):
             return None
         found |= {(side, each.name): computed.column(each.name) for each in given}
     return found
 
 
-def _is_plain(column: pa.ChunkedArray, kind: Kind) -> bool:
+def _is_plain(column: pa.ChunkedArray, kind: ValueType) -> bool:
     if column.null_count:
         return False
-    match form(kind):
+    match form_of(kind):
         case "double" | "single":
-            return bool(np.all(np.abs(np.asarray(column)) <= LARGEST))  # false for NaN and infinity as well
+            return bool(np.all(np.abs(np.asarray(column)) <= LARGEST_DOUBLE))  # false for NaN and infinity as well
         case "whole":
             return _within(column, -LARGEST_WHOLE, LARGEST_WHOLE)
         case "time":
@@ -160,7 +168,7 @@ def _within(column: pa.ChunkedArray, low: int, high: int) -> bool:
 def _value(
     variable: Variable,
     columns: Mapping[Column, pa.ChunkedArray],
-    kinds: Mapping[Column, Kind],
+    kinds: Mapping[Column, ValueType],
     codes: Mapping[Any, Any],
 ) -> Any:
     if variable.column is None:
@@ -170,7 +178,7 @@ def _value(
         return _fixed(np.ascontiguousarray(column.is_null()))
     if variable.column in codes:
         return _fixed(codes[variable.column])
-    return _fixed(_numbers(column, form(kinds[variable.column])))
+    return _fixed(_numbers(column, form_of(kinds[variable.column])))
 
 
 def _numbers(column: pa.ChunkedArray, kind: str) -> npt.NDArray[Any]:
@@ -230,13 +238,13 @@ def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 # --- the loop ------------------------------------------------------------------------------------------------------------
 
 
-class Loop:
+class PairLoop:
     """Row numbers (moving, still) of the pairs that window and predicate admit, some at a time; True: DuckDB must say so.
 
     patient: however many those are. Else it gives up: of the moving rows from `done` on nothing was said.
     """
 
-    def __init__(self, fitted: Fitted, reach: Reach, *, patient: bool = False) -> None:
+    def __init__(self, fitted: BoundLoop, reach: PairRanges, *, patient: bool = False) -> None:
         self.fitted, self.reach, self.patient = fitted, reach, patient
         self.done = 0
 
@@ -250,21 +258,21 @@ class Loop:
         widest, pairs = int(counts.max(initial=0)), int(counts.sum())
         mask = np.empty(widest, np.uint8)
         where = (*map(_fixed, (reach.first, reach.last, reach.places, reach.positions)), reach.back, reach.ahead)
-        room, looked_at, unsure = min(FIRST_ROOM, ROOM), 0, 0
+        room, looked_at, unsure = min(FIRST_BATCH_PAIRS, PAIRS_PER_BATCH), 0, 0
         while self.gave_up:
             size = max(room, widest)
             out = (np.empty(size, np.int64), np.empty(size, np.int64), np.empty(size, np.bool_))
             stop, found = kernel(self.done, *where, *self.fitted.values, mask, *out)
             looked_at += int(counts[self.done : stop].sum())
             unsure += int(np.count_nonzero(out[2][:found]))
-            if not self.patient and undecided_pairs.too_many(unsure, looked_at, pairs):
+            if not self.patient and undecided_pairs.is_too_many(unsure, looked_at, pairs):
                 return
-            self.done, room = stop, min(2 * room, ROOM)
+            self.done, room = stop, min(2 * room, PAIRS_PER_BATCH)
             if found:
                 yield out[0][:found], out[1][:found], out[2][:found]
 
 
-def _generate(source: Source, moving: int) -> str:
+def _generate(source: LoopSource, moving: int) -> str:
     """Source in which a variable of the moving side is read once per tuple, one of the still side once per pair."""
     side = "lr"[moving]
     hoisted, lines = [], []
@@ -290,4 +298,4 @@ def _generate(source: Source, moving: int) -> str:
 
 @functools.lru_cache(maxsize=64)
 def _compiled(source: str) -> Any:
-    return from_text(source, "kernel", pair_arithmetic.TEXT, pair_arithmetic.NAMES)
+    return compile_text(source, "kernel", pair_arithmetic.TEXT, pair_arithmetic.NAMES)

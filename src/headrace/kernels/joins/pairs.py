@@ -46,16 +46,16 @@ def expand_ranges(first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numb
         start = stop
 
 
-def numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
+def column_numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
     """A column's values in some rows, as whole numbers."""
     values = table.column(column)
     values = values.chunk(0) if values.num_chunks == 1 else values
     return np.asarray(values.cast(pa.int64()))[rows]
 
 
-def results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Iterator[pa.Table]:
+def join_results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Iterator[pa.Table]:
     """The results of pairs that satisfy window and predicate: as many at a time as their length allows."""
-    for some in pieces(left, right, len(l)):
+    for some in pair_batches(left, right, len(l)):
         yield _results(operator, left, right, l[some], r[some])
 
 
@@ -69,35 +69,35 @@ def side_by_side(joined: AsOfOperator | TableStep, left: pa.Table, right: pa.Tab
     return pa.table(columns, schema=joined.schema)
 
 
-def pieces(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
+def pair_batches(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
     """Pairs cut so that the tuples of each piece can be written down: a pair is as long as both its tuples."""
     if pairs <= FEW_PAIRS:
         return iter([slice(0, pairs)] if pairs else [])
-    most = max(1, arrow.PIECE // (arrow.row_bytes(left) + arrow.row_bytes(right)))
+    most = max(1, arrow.MOST_TABLE_BYTES // (arrow.row_bytes(left) + arrow.row_bytes(right)))
     return (slice(start, start + most) for start in range(0, pairs, most))
 
 
 def _results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.Table:
-    pairs = {"l": arrow.take(left, l), "r": arrow.take(right, r)}
+    pairs = {"l": arrow.take_rows(left, l), "r": arrow.take_rows(right, r)}
     ts = operator.result_ts(times(pairs["l"]), times(pairs["r"]))
     columns = [pa.array(ts).cast(TS_TYPE), *(pairs[side].column(name) for _, side, name in operator.columns)]
     return in_schema(pa.table(columns, names=operator.schema.names), operator.schema)
 
 
-def satisfying(
+def satisfying_pairs(
     operator: JoinOperator, left: pa.Table, right: pa.Table, candidates: Iterator[tuple[Numbers, Numbers]]
 ) -> Iterator[pa.Table]:
     """The results among candidates: first the window, then, on what it admits, the predicate."""
     for l, r in candidates:
         inside = operator.admits(left, right, l, r)
         l, r = l[inside], r[inside]
-        for some in pieces(left, right, len(l)):
+        for some in pair_batches(left, right, len(l)):
             true = np.asarray(_true(operator, left, right, l[some], r[some]))
             if true.any():
                 yield _results(operator, left, right, l[some][true], r[some][true])
 
 
-def decided(
+def decide_pairs(
     operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers, unsure: npt.NDArray[np.bool_]
 ) -> tuple[Numbers, Numbers]:
     """The pairs without those of which the loop was not sure and the predicate, asked for them, is not true."""
@@ -105,7 +105,7 @@ def decided(
         return l, r
     true = ~unsure
     asked = np.flatnonzero(unsure)
-    for some in pieces(left, right, len(asked)):
+    for some in pair_batches(left, right, len(asked)):
         true[asked[some]] = np.asarray(_true(operator, left, right, l[asked[some]], r[asked[some]]))
     return l[true], r[true]
 
@@ -113,7 +113,7 @@ def decided(
 def _true(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.ChunkedArray:
     """The predicate on every pair; null is not true."""
     used = {"l": left.select(operator.used("l")), "r": right.select(operator.used("r"))}
-    pairs = {"l": arrow.take(used["l"], l), "r": arrow.take(used["r"], r)}
+    pairs = {"l": arrow.take_rows(used["l"], l), "r": arrow.take_rows(used["r"], r)}
     if operator.plain_keys:
         true = pa.chunked_array([np.ones(len(l), dtype=bool)])
         for key in operator.keys:

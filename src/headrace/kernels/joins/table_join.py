@@ -25,25 +25,25 @@ import pyarrow.compute as pc
 
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
-from headrace.expressions.predicates import Near, Predicate
+from headrace.expressions.predicates import BandCondition, JoinPredicate
 from headrace.kernels.joins import band, pair_loop, undecided_pairs, window_join
 from headrace.kernels.joins.equijoin import equal_ranges
-from headrace.kernels.joins.pairs import expand_ranges, pieces, side_by_side
+from headrace.kernels.joins.pairs import expand_ranges, pair_batches, side_by_side
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.plan import TableStep
-from headrace.plan.columns_read import Names, names_of, side_of
+from headrace.plan.columns_read import Names, names_of, side_columns
 from headrace.routing.by_range import as_numbers
 from headrace.routing.hashing import Hashes, hash_rows
 
-MANY = 10_000_000  # pairs that DuckDB is given at a time: they may all be results
-MOST_KEPT = 32  # steps whose tables stay in the process
+MOST_PAIRS_TOGETHER = 10_000_000  # pairs that DuckDB is given at a time: they may all be results
+MOST_INDEXED_TABLES = 32  # steps whose tables stay in the process
 ROW = "__row"
 
 Pairs = Iterator[tuple[Numbers, Numbers]]  # row numbers of tuples and of the table
 
 
 @dataclass(frozen=True)
-class Kept:
+class IndexedTable:
     """A version of a table for one step, and what its rows lie by."""
 
     step: TableStep
@@ -56,18 +56,18 @@ class Kept:
         keys, names = self.step.on.keys, [key.right for key in self.step.on.keys]
         valid = _valid(self.rows, names)
         hashed = hash_rows(_some(self.rows, names, valid), names, [key.type for key in keys])
-        order = numba_loops.by_hash(hashed)
+        order = numba_loops.order_by_hash(hashed)
         return valid[order], hashed[order]
 
     @cached_property
-    def along(self) -> Along | None:
+    def along(self) -> BandIndex | None:
         """Rows by the numbers that a tuple must be near to."""
         near = near_part(self.step.on)
-        return None if near is None else along(near, "r", self.rows)
+        return None if near is None else band_index(near, "r", self.rows)
 
 
 @dataclass(frozen=True)
-class Along:
+class BandIndex:
     """Rows that can be near something, and the numbers that they lie by: one for points, which are in order, two for
     intervals.
     """
@@ -76,53 +76,55 @@ class Along:
     values: tuple[band.Doubles, ...]
 
 
-_kept: OrderedDict[TableStep, Kept] = OrderedDict()
+_kept: OrderedDict[TableStep, IndexedTable] = OrderedDict()
 _lock = threading.Lock()
 
 
-def wanted(step: TableStep) -> Names:
+def table_columns_read(step: TableStep) -> Names:
     """The columns of the table that the step reads, in lower case."""
-    return names_of(column for _, side, column in step.columns if side == "r") | side_of(step.on.sql, "r")
+    return names_of(column for _, side, column in step.columns if side == "r") | side_columns(step.on.sql, "r")
 
 
-def kept(step: TableStep, rows: pa.Table, checksum: str) -> Kept:
+def indexed_table(step: TableStep, rows: pa.Table, checksum: str) -> IndexedTable:
     """The version with this checksum, as the step wants it; an earlier one is let go."""
     with _lock:
         found = _kept.get(step)
         if found is None or found.checksum != checksum:
-            needed = wanted(step)
+            needed = table_columns_read(step)
             names = [name for name in rows.column_names if name.lower() in needed] or rows.column_names[:1]
-            found = _kept[step] = Kept(step, rows.select(names).combine_chunks(), checksum)
+            found = _kept[step] = IndexedTable(step, rows.select(names).combine_chunks(), checksum)
         _kept.move_to_end(step)
-        while len(_kept) > MOST_KEPT:
+        while len(_kept) > MOST_INDEXED_TABLES:
             _kept.popitem(last=False)
         return found
 
 
-def way(step: TableStep) -> str:
+def pairing_method(step: TableStep) -> str:
     """How the pairs of tuples and rows are found."""
     part = None if step.on.keys else near_part(step.on)
-    return f"index, looked up along {'.'.join(part.point)}" if part else window_join.way(step.on, in_time=False)
+    return (
+        f"index, looked up along {'.'.join(part.point)}" if part else window_join.pairing_method(step.on, in_time=False)
+    )
 
 
-def look_up(tuples: pa.Table, table: Kept) -> Iterator[pa.Table]:
+def join_table(tuples: pa.Table, table: IndexedTable) -> Iterator[pa.Table]:
     """What comes of the tuples, some at a time."""
     step = table.step
     met = np.zeros(tuples.num_rows, bool)
     for l, r in _true_pairs(tuples, table) if tuples.num_rows and table.rows.num_rows else ():
         met[l] = True
-        for some in pieces(tuples, table.rows, len(l)):
-            yield side_by_side(step, arrow.take(tuples, l[some]), arrow.take(table.rows, r[some]))
+        for some in pair_batches(tuples, table.rows, len(l)):
+            yield side_by_side(step, arrow.take_rows(tuples, l[some]), arrow.take_rows(table.rows, r[some]))
     if step.keep and not met.all():
-        yield side_by_side(step, arrow.take(tuples, np.flatnonzero(~met)), None)
+        yield side_by_side(step, arrow.take_rows(tuples, np.flatnonzero(~met)), None)
 
 
-def _true_pairs(tuples: pa.Table, table: Kept) -> Pairs:
+def _true_pairs(tuples: pa.Table, table: IndexedTable) -> Pairs:
     on = table.step.on
     if on.keys:
         return _satisfying(tuples, table, _of_one_key(tuples, table))
     if (part := near_part(on)) is not None and table.along is not None:
-        mine = along(part, "l", tuples)
+        mine = band_index(part, "l", tuples)
         if mine is not None:
             return _nearby(part, tuples, table, mine, table.along)
     return _every(tuples, table)
@@ -131,7 +133,7 @@ def _true_pairs(tuples: pa.Table, table: Kept) -> Pairs:
 # --- by an equality ------------------------------------------------------------------------------------------------
 
 
-def _of_one_key(tuples: pa.Table, table: Kept) -> Pairs:
+def _of_one_key(tuples: pa.Table, table: IndexedTable) -> Pairs:
     """Pairs of equal hashes, and perhaps others."""
     keys, names = table.step.on.keys, [key.left for key in table.step.on.keys]
     order, hashed = table.by_hash
@@ -144,21 +146,21 @@ def _of_one_key(tuples: pa.Table, table: Kept) -> Pairs:
         yield valid[some[i]], order[j]
 
 
-def _satisfying(tuples: pa.Table, table: Kept, candidates: Pairs) -> Pairs:
+def _satisfying(tuples: pa.Table, table: IndexedTable, candidates: Pairs) -> Pairs:
     for l, r in candidates:
         if len(l):
             true = _true(tuples, table, l, r)
             yield l[true], r[true]
 
 
-def _true(tuples: pa.Table, table: Kept, l: Numbers, r: Numbers) -> Numbers:
+def _true(tuples: pa.Table, table: IndexedTable, l: Numbers, r: Numbers) -> Numbers:
     """Which pairs satisfy the predicate; null is not true."""
     on = table.step.on
     return _asked(on, _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r"), l, r)
 
 
-def _asked(on: Predicate, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Numbers:
-    pairs = {"l": arrow.take(left, l), "r": arrow.take(right, r)}
+def _asked(on: JoinPredicate, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Numbers:
+    pairs = {"l": arrow.take_rows(left, l), "r": arrow.take_rows(right, r)}
     if on.plain_keys:
         equal = [pc.equal(pairs["l"].column(key.left), pairs["r"].column(key.right)) for key in on.keys]
         found = equal[0]
@@ -172,13 +174,13 @@ def _asked(on: Predicate, left: pa.Table, right: pa.Table, l: Numbers, r: Number
 
 def _used(rows: pa.Table, sql: str, side: str) -> pa.Table:
     """The columns that the predicate looks at; at least one, so that a table of them has rows."""
-    used = side_of(sql, side)
+    used = side_columns(sql, side)
     return rows.select([name for name in rows.column_names if name.lower() in used] or rows.column_names[:1])
 
 
 def _some(rows: pa.Table, names: Sequence[str], numbers: Numbers) -> pa.Table:
     """These rows, in ascending order, of columns that may be named twice."""
-    return rows if len(numbers) == rows.num_rows else arrow.take(rows.select(list(dict.fromkeys(names))), numbers)
+    return rows if len(numbers) == rows.num_rows else arrow.take_rows(rows.select(list(dict.fromkeys(names))), numbers)
 
 
 def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
@@ -194,13 +196,13 @@ def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
 # --- near each other -----------------------------------------------------------------------------------------------
 
 
-def near_part(on: Predicate) -> Near | None:
+def near_part(on: JoinPredicate) -> BandCondition | None:
     """The part of a predicate that keeps two numbers near each other. One that may fail is asked of every pair, as it is by the
     reference: whether it fails must not depend on what else is there."""
     return on.band or on.box if on.safe else None
 
 
-def along(part: Near, side: str, rows: pa.Table) -> Along | None:
+def band_index(part: BandCondition, side: str, rows: pa.Table) -> BandIndex | None:
     """None: NaN or an infinity, of which DuckDB knows more. A null is near to nothing."""
     point = part.point[0] == side
     names = part.point[1:] if point else part.interval
@@ -212,18 +214,18 @@ def along(part: Near, side: str, rows: pa.Table) -> Along | None:
     if point:
         order = np.argsort(values[0], kind="stable")
         valid, values = valid[order], [values[0][order]]
-    return Along(valid, tuple(values))
+    return BandIndex(valid, tuple(values))
 
 
-def _nearby(part: Near, tuples: pa.Table, table: Kept, left: Along, right: Along) -> Pairs:
+def _nearby(part: BandCondition, tuples: pa.Table, table: IndexedTable, left: BandIndex, right: BandIndex) -> Pairs:
     """Every interval looks at one range of the points."""
     moving = "lr".index(part.moving)
     asking, still = (left, right) if moving == 0 else (right, left)
-    first, last = band.ranges(part, *still.values, *asking.values)
+    first, last = band.point_ranges(part, *still.values, *asking.values)
     on, looked_at = table.step.on, int((last - first).sum())
     if on.native is not None and looked_at >= pair_loop.WORTH_COMPILING:
-        l = arrow.take(_used(tuples, on.sql, "l"), left.rows)
-        r = arrow.take(_used(table.rows, on.sql, "r"), right.rows)
+        l = arrow.take_rows(_used(tuples, on.sql, "l"), left.rows)
+        r = arrow.take_rows(_used(table.rows, on.sql, "r"), right.rows)
         looped = _loop(on, l, r, _without_window(moving, first, last), patient=True)  # else they are all asked for
         if looped is not None:
             return _as_rows(moving, asking.rows, still.rows, _decided(on, l, r, looped))
@@ -231,14 +233,14 @@ def _nearby(part: Near, tuples: pa.Table, table: Kept, left: Along, right: Along
 
 
 def _loop(
-    on: Predicate, left: pa.Table, right: pa.Table, reach: pair_loop.Reach, *, patient: bool = False
-) -> pair_loop.Loop | None:
+    on: JoinPredicate, left: pa.Table, right: pa.Table, reach: pair_loop.PairRanges, *, patient: bool = False
+) -> pair_loop.PairLoop | None:
     """A compiled loop over pairs; None: it cannot be done."""
-    fitted = pair_loop.fit(on.native, left, right) if on.native else None
-    return pair_loop.Loop(fitted, reach, patient=patient) if fitted and fitted.compiles(reach.moving) else None
+    fitted = pair_loop.bind_columns(on.native, left, right) if on.native else None
+    return pair_loop.PairLoop(fitted, reach, patient=patient) if fitted and fitted.compiles(reach.moving) else None
 
 
-def _decided(on: Predicate, left: pa.Table, right: pa.Table, looped: pair_loop.Loop) -> Pairs:
+def _decided(on: JoinPredicate, left: pa.Table, right: pa.Table, looped: pair_loop.PairLoop) -> Pairs:
     """Pairs (moving, still); DuckDB says what the loop is not sure of."""
     for moving, still, unsure in looped:
         true, asked = ~unsure, np.flatnonzero(unsure)
@@ -254,16 +256,16 @@ def _as_rows(moving: int, asking: Numbers, still: Numbers, pairs: Pairs) -> Pair
         yield (asking[i], still[j]) if moving == 0 else (still[j], asking[i])
 
 
-def _without_window(moving: int, first: Numbers, last: Numbers) -> pair_loop.Reach:
+def _without_window(moving: int, first: Numbers, last: Numbers) -> pair_loop.PairRanges:
     """A table has no time: all places are one."""
     positions = np.zeros(int(last.max(initial=0)), np.int64)
-    return pair_loop.Reach(moving, np.zeros(len(first), np.int64), positions, 0, 0, first, last)
+    return pair_loop.PairRanges(moving, np.zeros(len(first), np.int64), positions, 0, 0, first, last)
 
 
 # --- anything else -------------------------------------------------------------------------------------------------
 
 
-def _every(tuples: pa.Table, table: Kept) -> Pairs:
+def _every(tuples: pa.Table, table: IndexedTable) -> Pairs:
     """Every pair: in a compiled loop where that pays and leaves little open, else in DuckDB."""
     on, pairs = table.step.on, tuples.num_rows * table.rows.num_rows
     left, right = _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r")
@@ -277,16 +279,16 @@ def _every(tuples: pa.Table, table: Kept) -> Pairs:
             yield from _as_rows(moving, np.arange(count), np.arange(along), _decided(on, left, right, looped))
             if not looped.gave_up:
                 return
-            undecided_pairs.note(on.text)
+            undecided_pairs.note_undecided(on.text)
             done[moving] = looped.done
     yield from _by_duckdb(on, left, right, *done)
 
 
-def _by_duckdb(on: Predicate, left: pa.Table, right: pa.Table, l: int, r: int) -> Pairs:
+def _by_duckdb(on: JoinPredicate, left: pa.Table, right: pa.Table, l: int, r: int) -> Pairs:
     """Pairs of the rows from these on."""
     numbered = right.append_column(ROW, pa.array(np.arange(right.num_rows))).slice(r)
     sql = f"SELECT l.{ROW} AS l, r.{ROW} AS r FROM l JOIN r ON {on.sql}"
-    most = max(1, MANY // numbered.num_rows)
+    most = max(1, MOST_PAIRS_TOGETHER // numbered.num_rows)
     for start in range(l, left.num_rows, most):
         some = left.slice(start, most)
         some = some.append_column(ROW, pa.array(np.arange(start, start + some.num_rows)))

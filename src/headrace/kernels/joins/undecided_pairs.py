@@ -10,23 +10,25 @@ from __future__ import annotations
 import threading
 
 TOO_MANY = 1 / 16  # of the pairs; there a pair in doubt costs what the loop has saved
-GRACE = 1 / 8  # of all pairs: as if so many had been looked at before the first, so that one odd tuple is borne
+TOLERATED_SHARE = (
+    1 / 8
+)  # of all pairs: as if so many had been looked at before the first, so that one odd tuple is borne
 
 _noted: set[str] = set()
 _lock = threading.Lock()
 
 
-def too_many(doubts: int, looked_at: int, pairs: int) -> bool:
+def is_too_many(doubts: int, looked_at: int, pairs: int) -> bool:
     """Whether a loop is to give up that is to look at so many pairs in all."""
-    return doubts > TOO_MANY * (looked_at + GRACE * pairs)
+    return doubts > TOO_MANY * (looked_at + TOLERATED_SHARE * pairs)
 
 
-def note(predicate: str) -> None:
+def note_undecided(predicate: str) -> None:
     with _lock:
         _noted.add(predicate)
 
 
-def told() -> list[str]:
+def take_noted() -> list[str]:
     """The texts of predicates that were noted since it was last asked."""
     with _lock:
         found = sorted(_noted)

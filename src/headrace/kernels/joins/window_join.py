@@ -21,19 +21,19 @@ import pyarrow as pa
 from headrace.columnar import arrow, duck
 from headrace.columnar.arrow import Numbers
 from headrace.kernels.joins import band, pair_loop, undecided_pairs
-from headrace.kernels.joins.pairs import Count, decided, results, satisfying, uncounted
+from headrace.kernels.joins.pairs import Count, decide_pairs, join_results, satisfying_pairs, uncounted
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema
 
 if TYPE_CHECKING:
-    from headrace.expressions import Predicate
+    from headrace.expressions import JoinPredicate
     from headrace.operators.joins import JoinOperator
 
 TIME = "__t"  # event time as a plain number
-FEW_PAIRS = 2_000_000  # not worth a slice of their own
+FEWEST_SLICE_PAIRS = 2_000_000  # not worth a slice of their own
 RANGE_JOIN_PAYS = 100_000_000  # pairs; below, a compiled loop is done before DuckDB has sorted
 WORTH_LOOKING_UP = 1 / 16  # of all pairs; more are faster in a loop, where each costs less
-MOST = 0.75  # of one side met by all of the other: not worth sorting
+WORTH_SORTING = 0.75  # of one side met by all of the other: not worth sorting
 
 
 @dataclass(frozen=True)
@@ -53,19 +53,21 @@ class Strip:
         return f"({b}.{self.position} >= {low} AND {b}.{self.position} <= {high})"
 
 
-def join(operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
+def window_join(
+    operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted
+) -> Iterator[pa.Table]:
     """The results of all pairs of the two tables, some at a time."""
     if left.num_rows == 0 or right.num_rows == 0:
         return
     sides = (_with_time(left), _with_time(right))
-    look_up = operator.on.near is not None and band.usable(operator.on.near, left, right)
+    look_up = operator.on.near is not None and band.is_usable(operator.on.near, left, right)
     kernel = _look_up if look_up and operator.time_window is not None else _compare
     for strip in operator.strips:
         for l, r in slices(strip, *sides):
             yield from kernel(operator, strip, l, r, count)
 
 
-def way(on: Predicate, *, in_time: bool) -> str:
+def pairing_method(on: JoinPredicate, *, in_time: bool) -> str:
     """How the pairs of a join are found, and, where DuckDB is asked for each, what of the predicate is to blame."""
     blame = "; ".join(map(str, on.obstacles))
     if on.keys:
@@ -93,7 +95,7 @@ def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
     if operator.on.native is not None and pairs >= pair_loop.WORTH_COMPILING and found.count > WORTH_LOOKING_UP * pairs:
         return _compare(operator, strip, left, right, count)
     count(found.count)
-    return satisfying(operator, left, right, iter(found))
+    return satisfying_pairs(operator, left, right, iter(found))
 
 
 def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
@@ -102,18 +104,20 @@ def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
     count(pairs)
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
     worth = compiled is not None and pair_loop.WORTH_COMPILING <= pairs < most
-    fitted = pair_loop.fit(compiled, left, right) if compiled and worth else None
+    fitted = pair_loop.bind_columns(compiled, left, right) if compiled and worth else None
     if fitted and fitted.compiles(strip.moving):
         sides = (left, right)
         places, positions = sides[strip.moving].column(strip.place), sides[1 - strip.moving].column(strip.position)
-        reach = pair_loop.Reach.all(strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead)
-        looped = pair_loop.Loop(fitted, reach)
+        reach = pair_loop.PairRanges.all(
+            strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead
+        )
+        looped = pair_loop.PairLoop(fitted, reach)
         for moving, still, unsure in looped:
             l, r = (moving, still) if strip.moving == 0 else (still, moving)
-            yield from results(operator, left, right, *decided(operator, left, right, l, r, unsure))
+            yield from join_results(operator, left, right, *decide_pairs(operator, left, right, l, r, unsure))
         if not looped.gave_up:
             return
-        undecided_pairs.note(operator.on.text)
+        undecided_pairs.note_undecided(operator.on.text)
         rest = sides[strip.moving].slice(looped.done)
         left, right = (rest, right) if strip.moving == 0 else (left, rest)
     yield in_schema(evaluate(_sql(operator, strip), {"l": left, "r": right}, operator.text), operator.schema)
@@ -122,7 +126,7 @@ def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
 def slices(strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Pairs of parts of the two tables that together hold every pair the strip admits, each once."""
     moving, still = (left, right) if strip.moving == 0 else (right, left)
-    if moving.num_rows * still.num_rows <= FEW_PAIRS or _all_in_reach(strip, moving, still):
+    if moving.num_rows * still.num_rows <= FEWEST_SLICE_PAIRS or _all_in_reach(strip, moving, still):
         yield left, right
         return
     moving, places = _sorted(moving, strip.place)
@@ -142,7 +146,7 @@ def _all_in_reach(strip: Strip, moving: pa.Table, still: pa.Table) -> bool:
     if high - low > strip.back + strip.ahead:
         return False
     met = np.count_nonzero((positions >= low - strip.back) & (positions <= high + strip.ahead))
-    return bool(met >= MOST * len(positions))
+    return bool(met >= WORTH_SORTING * len(positions))
 
 
 def _sorted(table: pa.Table, column: str) -> tuple[pa.Table, Numbers]:
@@ -150,7 +154,7 @@ def _sorted(table: pa.Table, column: str) -> tuple[pa.Table, Numbers]:
     if np.all(values[:-1] <= values[1:]):
         return table, values
     order = np.argsort(values, kind="stable")
-    return arrow.take(table, order), values[order]
+    return arrow.take_rows(table, order), values[order]
 
 
 def _cuts(strip: Strip, places: Numbers, positions: Numbers) -> Iterator[tuple[int, int]]:
@@ -161,7 +165,7 @@ def _cuts(strip: Strip, places: Numbers, positions: Numbers) -> Iterator[tuple[i
         stop = int(np.searchsorted(places, places[start] + width, side="right"))
         reach = np.searchsorted(positions, places[stop - 1] + strip.ahead, side="right")
         reach -= np.searchsorted(positions, places[start] - strip.back, side="left")
-        stop = max(stop, start + FEW_PAIRS // max(int(reach), 1))
+        stop = max(stop, start + FEWEST_SLICE_PAIRS // max(int(reach), 1))
         yield start, min(stop, len(places))
         start = stop
 

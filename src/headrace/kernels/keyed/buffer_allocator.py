@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from headrace.columnar.buffers import Area, in_memory
+from headrace.columnar.buffers import Area, zeroed_areas
 
 
-class Damaged(Exception):
+class DamagedTable(Exception):
     """What is in the areas cannot be what a table wrote there; says where."""
 
 
-class Room(Protocol):
+class BufferAllocator(Protocol):
     """Where the bytes of a table are."""
 
     def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
@@ -26,11 +26,11 @@ class Room(Protocol):
         """
 
 
-class Memory:
+class MemoryAllocator:
     """Plain memory."""
 
     def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
-        return in_memory(sizes)
+        return zeroed_areas(sizes)
 
 
-MEMORY = Memory()
+MEMORY = MemoryAllocator()

@@ -29,21 +29,21 @@ import xxhash
 
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.buffers import Area
-from headrace.columnar.sorting import order
-from headrace.columnar.types import shown
+from headrace.columnar.sorting import sort_order
+from headrace.columnar.types import value_text
 from headrace.errors import DataError
-from headrace.kernels.keyed.buffer_allocator import MEMORY, Damaged, Room
-from headrace.kernels.keyed.row_layout import Column, Layout, Words
-from headrace.kernels.stateless.coerce_rows import fit
+from headrace.kernels.keyed.buffer_allocator import MEMORY, BufferAllocator, DamagedTable
+from headrace.kernels.keyed.row_layout import RowColumn, RowLayout, Words
+from headrace.kernels.stateless.coerce_rows import coerce_rows
 from headrace.processor import StateTable
-from headrace.support.argument_errors import named
-from headrace.support.event_time import micros
+from headrace.support.argument_errors import describe_argument
+from headrace.support.event_time import to_micros
 
 if TYPE_CHECKING:
     from headrace.kernels.keyed import row_store
 
 MAGIC = 0x65636172_64616568
-FORMAT = 2
+TABLE_FORMAT = 2
 HEAD = 32  # words
 SMALLEST = 64  # rows that there is room for at first
 LOADED = 1 << 20  # rows that are loaded at a time
@@ -53,7 +53,7 @@ _AS_IT_IS = -1
 
 
 @dataclass(frozen=True)
-class Changes:
+class TableChanges:
     """What happened to a table since it was loaded, or since it was last asked."""
 
     put: pa.Table  # whole rows, new or replaced
@@ -62,13 +62,13 @@ class Changes:
 
 
 @dataclass(frozen=True)
-class _Sizes:
+class _Capacity:
     """What there is room for."""
 
     rows: int
     text: int  # words
 
-    def areas(self, layout: Layout) -> dict[str, int]:
+    def areas(self, layout: RowLayout) -> dict[str, int]:
         heap = 2 * self.rows if layout.due is not None else 4
         sizes = {"head": 8 * HEAD, "rows": 8 * layout.words * self.rows, "index": 8 * self.slots}
         return {**sizes, "text": 8 * self.text, "heap": 16 * heap}
@@ -87,7 +87,7 @@ class KeyedTable:
         declared: StateTable,
         name: str,
         rows: pa.Table | None = None,
-        room: Room = MEMORY,
+        room: BufferAllocator = MEMORY,
         at: Numbers | None = None,
     ) -> None:
         """at: the epoch that wrote each of the rows."""
@@ -95,31 +95,31 @@ class KeyedTable:
         rows = None if rows is None else self._fit_rows(rows, "what was loaded")
         count = 0 if rows is None else rows.num_rows
         words = sum(rows.column(c.name).nbytes // 8 + count for c in self._layout.texts()) if rows is not None else 0
-        sizes = _Sizes(max(count + count // 8, SMALLEST), max(words + words // 8, SMALLEST))
+        sizes = _Capacity(max(count + count // 8, SMALLEST), max(words + words // 8, SMALLEST))
         self._open(room.areas(sizes.areas(self._layout)), sizes, np.zeros(self._do.COUNTERS, np.int64))
-        self._areas.entries[:] = self._do.EMPTY
+        self._areas.entries[:] = self._do.EMPTY_ENTRY
         if rows is not None:
             self._load(rows, np.zeros(count, np.int64) if at is None else at)
         self._write_head()
 
     @classmethod
-    def reopen(cls, declared: StateTable, name: str, areas: Mapping[str, Area], room: Room) -> KeyedTable:
+    def reopen(cls, declared: StateTable, name: str, areas: Mapping[str, Area], room: BufferAllocator) -> KeyedTable:
         """The table that is in these areas, as it was after `changes`."""
         table = cls.__new__(cls)
         table._declare(declared, name, room)
         table._open(areas, *table._read_head(areas))
         return table
 
-    def _declare(self, declared: StateTable, name: str, room: Room) -> None:
+    def _declare(self, declared: StateTable, name: str, room: BufferAllocator) -> None:
         from headrace.kernels.keyed import row_store  # loads the compiler, which takes a while
 
         self.declared, self.name = declared, name
-        self.damaged: Damaged | None = None  # the first that was met
+        self.damaged: DamagedTable | None = None  # the first that was met
         self._do, self._room = row_store, room
         self._keys = pa.schema([declared.columns.field(key) for key in declared.key])
         self._layout, self._shape, self._fingerprint = _layout(declared)
 
-    def _open(self, areas: Mapping[str, Area], sizes: _Sizes, counters: Numbers) -> None:
+    def _open(self, areas: Mapping[str, Area], sizes: _Capacity, counters: Numbers) -> None:
         self._areas = self._do.Areas(*self._arrays(areas), *_no_work(), counters)
         self._bytes, self._sizes = areas, sizes
         self._lent: Words | None = None  # what the views of columns are views of, once there are any
@@ -216,7 +216,7 @@ class KeyedTable:
         Key columns are there to be read. A null reads as 0, NaN or NaT. Take the views after `numbers` and `put`, which
         move the table when it needs more room: `touched` refuses to be called while anything holds a view of where it was.
         """
-        return _Faces(self)
+        return _ColumnViews(self)
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
         """These rows were written through `columns`. A null that still reads as one stays null; a NaT becomes one."""
@@ -263,7 +263,7 @@ class KeyedTable:
 
     # --- what the engine calls ---------------------------------------------------------------------------------------
 
-    def changes(self, epoch: int = 0) -> Changes:
+    def changes(self, epoch: int = 0) -> TableChanges:
         """What was put since loading or the last call, and which keys went; in order of the key. It is of this epoch."""
         do = self._do
         work = self._at.work[: self._at.head[do.WORK]]
@@ -274,7 +274,7 @@ class KeyedTable:
         old = np.where(
             np.append(new, np.zeros(len(gone), bool)), -1, self._at.rows[np.append(put, gone), -1].view(np.int64)
         )
-        found = Changes(self._read(put), self._read(gone, self._keys), old)
+        found = TableChanges(self._read(put), self._read(gone, self._keys), old)
         self._seal(epoch)
         self._write_head()
         return found
@@ -314,8 +314,8 @@ class KeyedTable:
                 f"{('row', 'index entry', 'heap entry')[area]} {place:,} is not what was written there"
             )
 
-    def _remember(self, what: str) -> Damaged:
-        self.damaged = Damaged(f"table {self.name!r} is damaged: {what}")
+    def _remember(self, what: str) -> DamagedTable:
+        self.damaged = DamagedTable(f"table {self.name!r} is damaged: {what}")
         return self.damaged
 
     def _images(self, keys: pa.Table) -> tuple[Words, Words]:
@@ -346,14 +346,14 @@ class KeyedTable:
             return
         first = missing[_first(hashes[missing])]
         self._make_room(len(first), self._layout.key_text(images[first]))
-        if self._make(images, text, numbers, hashes) == self._do.FULL:  # different keys of one hash
+        if self._make(images, text, numbers, hashes) == self._do.NO_SPACE:  # different keys of one hash
             self._make_room(len(missing), len(text))
             self._make(images, text, numbers, hashes)
 
     def _make(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> int:
         self._thin_heap(len(images))
         found: int = self._run(self._do.find, images, text, hashes, numbers, self._do.MAKE)
-        if found != self._do.FULL:
+        if found != self._do.NO_SPACE:
             self._demand_whole(found)
         return found
 
@@ -374,10 +374,10 @@ class KeyedTable:
         """Nulls last, NaN above the numbers, text by its bytes."""
         if len(rows) < 2:
             return rows
-        ordered: Numbers = rows[order(self._columns_of(rows, by))]
+        ordered: Numbers = rows[sort_order(self._columns_of(rows, by))]
         return ordered
 
-    def _face(self, name: str) -> Column:
+    def _face(self, name: str) -> RowColumn:
         found = self._layout.columns[name]
         if not found.is_face:
             kind = self.declared.columns.field(name).type
@@ -410,9 +410,9 @@ class KeyedTable:
             raise DataError(msg)
         spread = _sum(np.array([used, need])) % SPREAD
         sizes = (_enlarged(now.rows, need, do.MOST_ROWS, spread), _enlarged(now.text, words, do.MOST_TEXT, spread))
-        self._move(_Sizes(*sizes), sparse)
+        self._move(_Capacity(*sizes), sparse)
 
-    def _move(self, sizes: _Sizes, sparse: bool) -> None:
+    def _move(self, sizes: _Capacity, sparse: bool) -> None:
         """To new areas; if the text is sparse, without what is dead in it."""
         do, old = self._do, self._at
         areas = self._room.areas(sizes.areas(self._layout))
@@ -448,13 +448,13 @@ class KeyedTable:
         head[: len(said)] = said
         head[-1] = _sum(head[:-1])
 
-    def _read_head(self, areas: Mapping[str, Area]) -> tuple[_Sizes, Numbers]:
+    def _read_head(self, areas: Mapping[str, Area]) -> tuple[_Capacity, Numbers]:
         head = np.asarray(areas["head"]).view(np.int64) if len(areas.get("head", ())) == 8 * HEAD else None
         if head is None or head[0] != MAGIC or head[-1] != _sum(head[:-1]):
             raise self._remember("its head is not what was written there")
         if head[1] != self._fingerprint:
             raise self._remember("its head is that of a table with other columns, or of another version")
-        sizes = _Sizes(int(head[2]), int(head[3]))
+        sizes = _Capacity(int(head[2]), int(head[3]))
         if sizes.areas(self._layout) != (found := {name: len(area) for name, area in areas.items()}):
             raise self._remember(f"its areas have {found} bytes; expected {sizes.areas(self._layout)}")
         return sizes, head[4 : 4 + self._do.COUNTERS].copy()
@@ -462,13 +462,13 @@ class KeyedTable:
     # --- what is refused ---------------------------------------------------------------------------------------------
 
     def _fit_rows(self, rows: Any, what: str) -> pa.Table:
-        return fit(rows, self.declared.columns, f"table {self.name!r}: {what}")
+        return coerce_rows(rows, self.declared.columns, f"table {self.name!r}: {what}")
 
     def _fit_keys(self, keys: Any, verb: str) -> pa.Table:
         """The key columns alone: tuples and rows can be asked with as they are."""
         if isinstance(keys, pa.Table) and all(keys.column_names.count(name) == 1 for name in self._keys.names):
             keys = keys.select(self._keys.names)
-        return fit(keys, self._keys, f"table {self.name!r}: what {verb} was asked for", "the key columns")
+        return coerce_rows(keys, self._keys, f"table {self.name!r}: what {verb} was asked for", "the key columns")
 
     def _refuse_twins(self, rows: pa.Table, what: str) -> None:
         seen: dict[Any, int] = {}
@@ -481,12 +481,12 @@ class KeyedTable:
 
     def _micros(self, time: Any) -> int:
         if not isinstance(time, dt.datetime) or time.tzinfo is None:
-            msg = f"table {self.name!r}: due takes a datetime with a zone; found {named(time)}; such as the time of tick, or datetime(2026, 1, 1, tzinfo=UTC)"
+            msg = f"table {self.name!r}: due takes a datetime with a zone; found {describe_argument(time)}; such as the time of tick, or datetime(2026, 1, 1, tzinfo=UTC)"
             raise DataError(msg)
-        return micros(time)
+        return to_micros(time)
 
 
-class _Faces(Mapping[str, npt.NDArray[Any]]):
+class _ColumnViews(Mapping[str, npt.NDArray[Any]]):
     """The columns of fixed width as NumPy arrays, when they are asked for."""
 
     def __init__(self, table: KeyedTable) -> None:
@@ -510,14 +510,14 @@ class _Faces(Mapping[str, npt.NDArray[Any]]):
 
 
 @functools.lru_cache(maxsize=256)
-def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
+def _layout(declared: StateTable) -> tuple[RowLayout, tuple[Any, ...], int]:
     """Where the columns stand, in the compiler's words too, and a number that says so."""
     from headrace.kernels.keyed import row_store
 
-    layout = Layout(declared)
+    layout = RowLayout(declared)
     key, plain, slots = layout.masks()
     texts = layout.texts()
-    shape = row_store.Shape(
+    shape = row_store.ColumnShape(
         key[: layout.key_words].copy(),
         plain,
         slots,
@@ -527,7 +527,7 @@ def _layout(declared: StateTable) -> tuple[Layout, tuple[Any, ...], int]:
         layout.faces(),
         layout.due_place(),
     )
-    return layout, tuple(shape), _sum(json.dumps([FORMAT, declared.describe()]).encode())
+    return layout, tuple(shape), _sum(json.dumps([TABLE_FORMAT, declared.describe()]).encode())
 
 
 def _no_work() -> tuple[Numbers, Words]:
@@ -551,7 +551,7 @@ def _has_twins(hashes: Words) -> bool:
 
 
 def _words(keys: pa.Table, row: int) -> str:
-    return ", ".join(f"{name}={shown(keys.column(name)[row]):.100}" for name in keys.column_names)
+    return ", ".join(f"{name}={value_text(keys.column(name)[row]):.100}" for name in keys.column_names)
 
 
 def _sum(said: Any) -> int:

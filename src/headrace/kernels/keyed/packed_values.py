@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedValues:
     """Values of variable width: their bytes, somewhere in `data`."""
 
     data: Bytes
@@ -37,11 +37,11 @@ class Packed:
     valid: Mask | None  # which of them are not null; None: all
 
 
-def packed(values: pa.ChunkedArray) -> Packed:
+def pack_values(values: pa.ChunkedArray) -> PackedValues:
     found = [_packed(chunk) for chunk in values.chunks]
     lengths = np.concatenate([np.zeros(0, np.int64), *(lengths for _, lengths in found)])
     data = np.concatenate([np.zeros(0, np.uint8), *(data for data, _ in found)])
-    return Packed(data, np.cumsum(lengths) - lengths, lengths, valid(values))
+    return PackedValues(data, np.cumsum(lengths) - lengths, lengths, valid(values))
 
 
 def _packed(values: pa.Array) -> tuple[Bytes, Numbers]:
@@ -55,7 +55,7 @@ def _packed(values: pa.Array) -> tuple[Bytes, Numbers]:
     return data, lengths
 
 
-def unpacked(kind: pa.DataType, found: Packed) -> pa.Array:
+def unpack_values(kind: pa.DataType, found: PackedValues) -> pa.Array:
     """The values as one array."""
     assert found.valid is not None
     some = np.flatnonzero(found.valid)
@@ -68,13 +68,13 @@ def unpacked(kind: pa.DataType, found: Packed) -> pa.Array:
 def copy(source: Bytes, starts: Numbers, lengths: Numbers, target: Bytes, places: Numbers) -> None:
     from headrace.kernels.keyed import row_store  # loads the compiler, which takes a while
 
-    row_store.copy(fixed(source), starts, lengths, target, places)
+    row_store.copy(read_only(source), starts, lengths, target, places)
 
 
 # --- arrays of Arrow and their bytes ---------------------------------------------------------------------------------
 
 
-def fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Not to be written: the compiler makes a loop of its own for every mixture of such arrays and others."""
     found = values.view()
     found.setflags(write=False)
@@ -123,13 +123,15 @@ def _bits(values: Mask) -> pa.Buffer:
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
-Part = tuple[Bytes, Numbers, Numbers]  # bytes, and where in them what belongs to each value begins and how long it is
+ColumnSlice = tuple[
+    Bytes, Numbers, Numbers
+]  # bytes, and where in them what belongs to each value begins and how long it is
 
 
-def _parts(values: pa.Array, start: Numbers, stop: Numbers) -> list[Part]:
+def _parts(values: pa.Array, start: Numbers, stop: Numbers) -> list[ColumnSlice]:
     """The parts of a column from some places to others."""
     t, kind = pa.types, values.type
-    found: list[Part] = [(valid(values).view(np.uint8), start, stop - start)]
+    found: list[ColumnSlice] = [(valid(values).view(np.uint8), start, stop - start)]
     if t.is_struct(kind):
         return found + _all_parts([values.field(place) for place in range(kind.num_fields)], start, stop)
     if t.is_map(kind) or t.is_list(kind):
@@ -145,11 +147,11 @@ def _parts(values: pa.Array, start: Numbers, stop: Numbers) -> list[Part]:
     return [*found, (data, start * dtype.itemsize, (stop - start) * dtype.itemsize)]
 
 
-def _all_parts(columns: Sequence[pa.Array], start: Numbers, stop: Numbers) -> list[Part]:
+def _all_parts(columns: Sequence[pa.Array], start: Numbers, stop: Numbers) -> list[ColumnSlice]:
     return [part for column in columns for part in _parts(column, start, stop)]
 
 
-def _lengths(ends: Numbers, start: Numbers, stop: Numbers) -> Part:
+def _lengths(ends: Numbers, start: Numbers, stop: Numbers) -> ColumnSlice:
     return np.diff(ends).astype(np.int32).view(np.uint8), start * 4, (stop - start) * 4
 
 

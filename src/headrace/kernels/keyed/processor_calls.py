@@ -22,20 +22,20 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.columnar.types import TS, TS_TYPE, shown
+from headrace.columnar.types import TS, TS_TYPE, value_text
 from headrace.errors import DataError, HeadraceError, MissingSecret
-from headrace.kernels.stateless.coerce_rows import fit
+from headrace.kernels.stateless.coerce_rows import coerce_rows
 from headrace.kernels.windows.aggregate import times
 from headrace.processor import ONLY, Declaration, Processor, State, Table
 from headrace.support import user_code
-from headrace.support.argument_errors import named
-from headrace.support.event_time import FOREVER, FURTHEST, NEVER, as_datetime
-from headrace.support.secrets import resolved
+from headrace.support.argument_errors import describe_argument
+from headrace.support.event_time import FOREVER, FURTHEST, NEVER, to_datetime
+from headrace.support.secrets import resolve_secrets
 
 MOST_TICKS = 100_000  # of a substream in one epoch
 MOST_OWNERS = 16  # operators of runs
 MOST_COPIES = 10_000  # opened processors that a process keeps
-FRAMES = 3  # of the innermost calls, shown beside the method itself
+SHOWN_FRAMES = 3  # of the innermost calls, shown beside the method itself
 _OWN = str(Path(__file__).parents[1])
 
 
@@ -69,7 +69,7 @@ def _next(time: int, every: int) -> int:
 
 
 @dataclass(frozen=True)
-class Call:
+class ProcessorCall:
     """One call of a processor, for errors and for the times that it may put out."""
 
     declared: Declaration
@@ -100,7 +100,7 @@ class _Tables(dict[str, Table]):
         raise DataError(f"there is no table {name!r}; the processor's tables are {known}")
 
 
-def run(
+def run_processor(
     processor: Processor,
     declared: Declaration,
     substream: int,
@@ -120,13 +120,13 @@ def run(
     start = 0
     for cut, tick in zip(cuts, [*ticks, None], strict=True):
         if start < cut:
-            piece = Call(declared, substream, "process", int(at[start]), int(at[cut - 1]))
+            piece = ProcessorCall(declared, substream, "process", int(at[start]), int(at[cut - 1]))
             yield from _called(piece, processor.process, tuples.slice(start, cut - start), state)
             start = cut
         if tick is not None:
-            yield from _timed(Call(declared, substream, "tick", tick, tick), processor.tick, state)
+            yield from _timed(ProcessorCall(declared, substream, "tick", tick, tick), processor.tick, state)
     if end is not None and type(processor).end is not Processor.end:
-        yield from _timed(Call(declared, substream, "end", end, end), processor.end, state)
+        yield from _timed(ProcessorCall(declared, substream, "end", end, end), processor.end, state)
 
 
 def _check_ticks(declared: Declaration, substream: int, ticks: Sequence[int]) -> None:
@@ -139,17 +139,21 @@ def _check_ticks(declared: Declaration, substream: int, ticks: Sequence[int]) ->
         raise DataError(msg)
 
 
-def _timed(call: Call, method: Callable[..., Any], state: State) -> Iterator[tuple[int, pa.Table]]:
+def _timed(call: ProcessorCall, method: Callable[..., Any], state: State) -> Iterator[tuple[int, pa.Table]]:
     try:
-        time = as_datetime(call.first)
+        time = to_datetime(call.first)
     except OverflowError:
         msg = f"{call.words} cannot be called: Python has no such date; refuse times too far ahead by ahead='1 hour' of the source"
         raise DataError(msg) from None
     yield from _called(call, method, time, state)
 
 
-def _called(call: Call, method: Callable[..., Any], given: Any, state: State) -> Iterator[tuple[int, pa.Table]]:
-    put = user_code.call(call.place, method, given, state, failed=lambda error: failed(call.words, error))
+def _called(
+    call: ProcessorCall, method: Callable[..., Any], given: Any, state: State
+) -> Iterator[tuple[int, pa.Table]]:
+    put = user_code.call_user_code(
+        call.place, method, given, state, failed=lambda error: user_code_error(call.words, error)
+    )
     return _checked(call, put)
 
 
@@ -157,10 +161,10 @@ def _called(call: Call, method: Callable[..., Any], given: Any, state: State) ->
 
 
 @dataclass(frozen=True)
-class _What:
+class _CallOutput:
     """One output of a call, in words; there are many calls, and words are needed when one is wrong."""
 
-    call: Call
+    call: ProcessorCall
     output: str
 
     def __str__(self) -> str:
@@ -168,15 +172,15 @@ class _What:
         return f"{self.call.words}: {what}"
 
 
-def _checked(call: Call, put: Any) -> Iterator[tuple[int, pa.Table]]:
+def _checked(call: ProcessorCall, put: Any) -> Iterator[tuple[int, pa.Table]]:
     """What a call put out, by the number of the output, in the declared schema."""
     if put is None:
         return
     by_name = _by_name(call, put)
     for number, (name, schema) in enumerate(call.declared.outputs):
         if by_name.get(name) is not None:
-            what = _What(call, name)
-            rows = fit(_in_utc(by_name[name]), schema, what)
+            what = _CallOutput(call, name)
+            rows = coerce_rows(_in_utc(by_name[name]), schema, what)
             if rows.num_rows:
                 _check_times(call, rows, what)
                 yield number, rows
@@ -192,15 +196,15 @@ def _in_utc(given: Any) -> Any:
     return given
 
 
-def _by_name(call: Call, put: Any) -> Mapping[str, Any]:
+def _by_name(call: ProcessorCall, put: Any) -> Mapping[str, Any]:
     names = [name for name, _ in call.declared.outputs]
     if not call.declared.several:
         if isinstance(put, Mapping):
-            msg = f"{call.words}: it has one output, so it puts out a pyarrow Table or None; found {named(put)}; for several declare outputs = {{name: schema}}"
+            msg = f"{call.words}: it has one output, so it puts out a pyarrow Table or None; found {describe_argument(put)}; for several declare outputs = {{name: schema}}"
             raise DataError(msg)
         return {ONLY: put}
     if not isinstance(put, Mapping):
-        msg = f"{call.words}: it has several outputs, so it puts out {{name: table}} or None; found {named(put)}; the names are {', '.join(names)}"
+        msg = f"{call.words}: it has several outputs, so it puts out {{name: table}} or None; found {describe_argument(put)}; the names are {', '.join(names)}"
         raise DataError(msg)
     for name in put:
         if name not in names:
@@ -208,7 +212,7 @@ def _by_name(call: Call, put: Any) -> Mapping[str, Any]:
     return put
 
 
-def _check_times(call: Call, rows: pa.Table, what: _What) -> None:
+def _check_times(call: ProcessorCall, rows: pa.Table, what: _CallOutput) -> None:
     if rows.column(TS).null_count:
         row = int(np.flatnonzero(np.asarray(rows.column(TS).is_null()))[0])
         msg = f"{what} has no ts (null) in row {row}; every row needs its event time, such as that of its tuple"
@@ -231,7 +235,7 @@ def _check_times(call: Call, rows: pa.Table, what: _What) -> None:
 # --- what goes wrong -------------------------------------------------------------------------------------------------
 
 
-def failed(what: str, error: BaseException) -> DataError:
+def user_code_error(what: str, error: BaseException) -> DataError:
     """The error of a user's code, with the lines it came from: it may cross processes as text."""
     own = isinstance(error, HeadraceError)
     summary = str(error) if own else "".join(traceback.format_exception_only(error)).strip()
@@ -244,7 +248,7 @@ def _lines(error: BaseException) -> str:
     if isinstance(error, HeadraceError):
         while len(frames) > 1 and frames[-1].filename.startswith(_OWN):
             frames.pop()
-    some = [*frames[:1], *frames[1:][-FRAMES:]]
+    some = [*frames[:1], *frames[1:][-SHOWN_FRAMES:]]
     lines = traceback.StackSummary.from_list(some).format()
     if len(some) < len(frames):
         lines.insert(1, f"  ... {len(frames) - len(some)} calls between\n")
@@ -252,13 +256,13 @@ def _lines(error: BaseException) -> str:
 
 
 def _time(micros: int) -> str:
-    return shown(pa.scalar(micros, TS_TYPE))
+    return value_text(pa.scalar(micros, TS_TYPE))
 
 
 # --- copies ----------------------------------------------------------------------------------------------------------
 
 
-class Copies:
+class ProcessorCopies:
     """Opened copies of processors, one for each substream: those that were used last, of few owners.
 
     Python workers outlive runs, and nobody tells them that one has ended.
@@ -300,7 +304,7 @@ class Copies:
 
 def _opened(processor: Processor, substream: int, substreams: int) -> Processor:
     name = type(processor).__name__
-    made: Processor = user_code.call(
+    made: Processor = user_code.call_user_code(
         f"the copy of {name} for substream {substream}",
         copy.deepcopy,
         processor,
@@ -309,14 +313,16 @@ def _opened(processor: Processor, substream: int, substreams: int) -> Processor:
         ),
     )
     try:
-        vars(made).update(resolved(vars(made)))
+        vars(made).update(resolve_secrets(vars(made)))
     except MissingSecret as error:
         raise MissingSecret(f"{name} on substream {substream} of {substreams}: {error}") from None
     place = f"{name}.open on substream {substream} of {substreams}"
-    user_code.call(place, made.open, substream, substreams, failed=lambda error: failed(place, error))
+    user_code.call_user_code(
+        place, made.open, substream, substreams, failed=lambda error: user_code_error(place, error)
+    )
     return made
 
 
-COPIES = Copies()
+COPIES = ProcessorCopies()
 copy_of = COPIES.copy_of
 os.register_at_fork(after_in_child=COPIES.forget)

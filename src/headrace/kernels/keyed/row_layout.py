@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headrace.columnar.arrow import Numbers
 from headrace.kernels.keyed import packed_values
-from headrace.kernels.keyed.packed_values import Packed
+from headrace.kernels.keyed.packed_values import PackedValues
 from headrace.processor import StateTable
 
 Values = npt.NDArray[Any]
@@ -31,7 +31,7 @@ Words = npt.NDArray[np.uint64]
 WORD = 8
 FLAGS = 8  # bits of the first word that are not about values
 IN_FIRST = 24  # columns whose validity is in the first word
-CHUNK = 1 << 30  # bytes of text or nested values that are read into one array
+MOST_ARRAY_BYTES = 1 << 30  # bytes of text or nested values that are read into one array
 
 # `records` is compiled with these, and kept: whoever changes them changes that file too
 LENGTH_BITS = 31  # of the word that says where a value of variable width is; the others are its first word there
@@ -41,7 +41,7 @@ NEVER = np.iinfo(np.int64).max  # the bound of a row that has no entry among tho
 
 
 @dataclass(frozen=True)
-class Column:
+class RowColumn:
     name: str
     kind: pa.DataType
     is_key: bool
@@ -101,7 +101,7 @@ def _form(kind: pa.DataType) -> tuple[np.dtype[Any] | None, Any]:
 # --- where they stand ------------------------------------------------------------------------------------------------
 
 
-class Layout:
+class RowLayout:
     """The columns of a table in its rows: the key first, then the others, each at the first place where it fits."""
 
     def __init__(self, declared: StateTable) -> None:
@@ -113,7 +113,9 @@ class Layout:
         self.key_words = -(-len(self._taken) // WORD)
         offsets |= {name: self._place(_width(kinds[name])) for name in _by_width(declared.values, kinds)}
         found = {
-            name: Column(name, kinds[name], name in declared.key, *_form(kinds[name]), offsets[name], *_validity(place))
+            name: RowColumn(
+                name, kinds[name], name in declared.key, *_form(kinds[name]), offsets[name], *_validity(place)
+            )
             for place, name in enumerate(names)
         }
         self.columns = {name: found[name] for name in declared.columns.names}
@@ -129,7 +131,7 @@ class Layout:
         self._taken[offset : offset + width] = b"\1" * width
         return offset
 
-    def texts(self) -> list[Column]:
+    def texts(self) -> list[RowColumn]:
         """Columns of variable width, those of the key first."""
         found = [column for column in self.columns.values() if column.dtype is None]
         return sorted(found, key=lambda column: not column.is_key)
@@ -199,7 +201,7 @@ class Layout:
     def images(self, table: pa.Table, words: int) -> tuple[Words, Words]:
         """(rows as they would be stored, or the first words of them; the text that they speak of)."""
         images = np.zeros((table.num_rows, words), np.uint64)
-        packed: list[tuple[Column, Packed]] = []
+        packed: list[tuple[RowColumn, PackedValues]] = []
         for name in table.column_names:
             column, values = self.columns[name], table.column(name)
             if column.dtype is None:
@@ -232,7 +234,7 @@ def _text_at(text: Words, slot: int) -> bytes:
     return text.view(np.uint8)[start : start + (slot & LENGTH)].tobytes()
 
 
-def _kind(column: Column) -> int:
+def _kind(column: RowColumn) -> int:
     """How a value is told from none: see `records.touch`."""
     if pa.types.is_floating(column.kind):
         return FLOATS
@@ -263,7 +265,7 @@ def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.is_nan(values), nan, pc.add(values, zero))
 
 
-def _raw(column: Column, values: pa.ChunkedArray) -> tuple[Values, Mask | None]:
+def _raw(column: RowColumn, values: pa.ChunkedArray) -> tuple[Values, Mask | None]:
     """(values of fixed width, which of them are not null, or None: all)."""
     assert column.dtype is not None
     pieces = [packed_values.raw(chunk, column.dtype) for chunk in values.chunks]
@@ -276,9 +278,9 @@ def _raw(column: Column, values: pa.ChunkedArray) -> tuple[Values, Mask | None]:
     return found, valid
 
 
-def _packed(values: pa.ChunkedArray) -> Packed:
+def _packed(values: pa.ChunkedArray) -> PackedValues:
     if pa.types.is_nested(values.type):
-        return packed_values.packed(values)
+        return packed_values.pack_values(values)
     chunks = values.chunks
     if len(chunks) != 1:
         wide = pa.large_binary()
@@ -287,10 +289,10 @@ def _packed(values: pa.ChunkedArray) -> Packed:
     lengths, valid = np.diff(ends), packed_values.valid(values) if values.null_count else None
     if valid is not None:
         lengths[~valid] = 0
-    return Packed(packed_values.bytes_of(chunks[0].buffers()[2]), ends[:-1], lengths, valid)
+    return PackedValues(packed_values.bytes_of(chunks[0].buffers()[2]), ends[:-1], lengths, valid)
 
 
-def _texts(images: Words, packed: Sequence[tuple[Column, Packed]]) -> Words:
+def _texts(images: Words, packed: Sequence[tuple[RowColumn, PackedValues]]) -> Words:
     """The values of variable width one behind the other, each from a word on; the rows are told where."""
     sizes = [(found.lengths + WORD - 1) // WORD for _, found in packed]
     text = np.zeros(sum(int(size.sum()) for size in sizes), np.uint64)
@@ -303,7 +305,7 @@ def _texts(images: Words, packed: Sequence[tuple[Column, Packed]]) -> Words:
     return text
 
 
-def _read(column: Column, found: Words, text: Words, there: Mask | None) -> pa.Array | pa.ChunkedArray:
+def _read(column: RowColumn, found: Words, text: Words, there: Mask | None) -> pa.Array | pa.ChunkedArray:
     valid = found[:, column.valid_word] & np.uint64(1 << column.valid_bit) != 0
     if there is not None:
         valid &= there
@@ -312,7 +314,7 @@ def _read(column: Column, found: Words, text: Words, there: Mask | None) -> pa.A
     return packed_values.from_raw(column.kind, np.ascontiguousarray(column.face(found)), valid)
 
 
-def _read_text(column: Column, slots: Words, text: Words, valid: Mask) -> pa.Array | pa.ChunkedArray:
+def _read_text(column: RowColumn, slots: Words, text: Words, valid: Mask) -> pa.Array | pa.ChunkedArray:
     lengths = (slots & np.uint64(LENGTH)).view(np.int64) * valid
     starts = (slots >> np.uint64(LENGTH_BITS)).view(np.int64) * WORD
     pieces = _pieces(column.kind, text.view(np.uint8), starts, lengths, valid)
@@ -324,11 +326,11 @@ def _pieces(kind: pa.DataType, text: Values, starts: Numbers, lengths: Numbers, 
     ends = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
     half = len(starts) // 2
-    if half and ends[-1] > CHUNK:
+    if half and ends[-1] > MOST_ARRAY_BYTES:
         halves = (slice(0, half), slice(half, None))
         return [p for h in halves for p in _pieces(kind, text, starts[h], lengths[h], valid[h])]
     if pa.types.is_nested(kind):
-        return [packed_values.unpacked(kind, Packed(text, starts, lengths, valid))]
+        return [packed_values.unpack_values(kind, PackedValues(text, starts, lengths, valid))]
     data = np.empty(int(ends[-1]), np.uint8)
     packed_values.copy(text, starts, lengths, data, ends[:-1])
     buffers = [packed_values.bitmap(valid), pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from headrace.columnar.numba_cache import compiled, inner
+from headrace.columnar.numba_cache import compile_cached, compile_inner
 from headrace.columnar.numba_loops import copy_piece
 from headrace.kernels.keyed import row_layout
 from headrace.kernels.keyed.row_layout import FLOATS, NEVER, TIMES
@@ -45,7 +45,7 @@ MOST_ROWS, MOST_TEXT = 1 << ROW_BITS, 1 << 33
 TAG_SHIFT, CHECK_SHIFT, FROM_HASH = U(ROW_BITS), U(ROW_BITS + TAG_BITS), U(64 - TAG_BITS)
 ROW_MASK, TAG_MASK, CHECK_MASK = U(MOST_ROWS - 1), U((1 << TAG_BITS) - 1), U(0xFF << (ROW_BITS + TAG_BITS))
 CHECKED = U(0xA5)
-EMPTY = U(0x5A << (ROW_BITS + TAG_BITS))  # its check is wrong in all of its bits
+EMPTY_ENTRY = U(0x5A << (ROW_BITS + TAG_BITS))  # its check is wrong in all of its bits
 
 FACTOR, SEED_KEY, SEED_ROW, SEED_HEAP = (
     U(0x9E3779B97F4A7C15),
@@ -54,13 +54,13 @@ FACTOR, SEED_KEY, SEED_ROW, SEED_HEAP = (
     U(0xA4093822299F31D0),
 )
 
-LONG = 16  # words of a value whose sum is taken in four
+LONG_VALUE_WORDS = 16  # words of a value whose sum is taken in four
 
 # counters, in the head
 TOP, ROWS, FREE_LIST, FREES, TEXT_USED, TEXT_LIVE, HEAP, WORK = range(8)
 COUNTERS = 8
 
-WHOLE, UNTOLD, FULL, NO_ROW = -1, -2, -3, -4
+WHOLE, UNTOLD, NO_SPACE, NO_ROW = -1, -2, -3, -4
 IN_ROWS, IN_INDEX, IN_HEAP = range(3)
 AREAS = 4
 
@@ -78,7 +78,7 @@ class Areas(NamedTuple):
     head: Numbers
 
 
-class Shape(NamedTuple):
+class ColumnShape(NamedTuple):
     """What the loops must know of the columns."""
 
     key: Words  # in the first words of a row: which bits are the key
@@ -93,7 +93,7 @@ class Shape(NamedTuple):
     due: Numbers  # (word of the time, its word of validity, its bit there, word of the bound), or nothing
 
 
-@inner
+@compile_inner
 def damage(area, place):
     return place * AREAS + area
 
@@ -101,18 +101,18 @@ def damage(area, place):
 # --- rows ------------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def mixed(sum_, word):
     sum_ = (sum_ ^ word) * FACTOR
     return sum_ ^ (sum_ >> HALF)
 
 
-@inner
+@compile_inner
 def words_of(slot):
     return np.int64(((slot & LENGTH) + U(7)) >> U(3))
 
 
-@inner
+@compile_inner
 def room_of(slot):
     """Words that a value has for itself: of a long one up to an eighth more, so that it can become a little longer."""
     words, step = words_of(slot), 1
@@ -121,11 +121,11 @@ def room_of(slot):
     return (words + step - 1) // step * step
 
 
-@inner
+@compile_inner
 def mixed_text(sum_, text, slot):
     start, size, done = np.int64(slot >> LENGTH_BITS), words_of(slot), 0
     piece = text[start : start + size]
-    if size >= LONG:  # four sums that do not wait for each other
+    if size >= LONG_VALUE_WORDS:  # four sums that do not wait for each other
         one, two, three = mixed(sum_, SEED_KEY), mixed(sum_, SEED_ROW), mixed(sum_, SEED_HEAP)
         for place in range(0, size - 3, 4):
             sum_, one = mixed(sum_, piece[place]), mixed(one, piece[place + 1])
@@ -137,7 +137,7 @@ def mixed_text(sum_, text, slot):
     return sum_
 
 
-@inner
+@compile_inner
 def checksum(areas, shape, row, flags):
     """Of a row with these flags; what can be no checksum if its values cannot be where it says."""
     rows = areas.rows
@@ -153,7 +153,7 @@ def checksum(areas, shape, row, flags):
     return found >> HALF
 
 
-@inner
+@compile_inner
 def is_sound(areas, shape, row):
     first = areas.rows[row, 0]
     if first & WORKING:
@@ -162,7 +162,7 @@ def is_sound(areas, shape, row):
     return first >> HALF == checksum(areas, shape, row, first & FLAGS)
 
 
-@inner
+@compile_inner
 def take_up(areas, row):
     """From now on the row is in work."""
     first = areas.rows[row, 0]
@@ -174,7 +174,7 @@ def take_up(areas, row):
         areas.head[WORK] = place + 1
 
 
-@inner
+@compile_inner
 def lay_down(areas, shape, row, flags):
     """From now on the row is at rest, with these flags."""
     first = (areas.rows[row, 0] & (CONTENT ^ FLAGS)) | flags
@@ -182,7 +182,7 @@ def lay_down(areas, shape, row, flags):
     areas.rows[row, 0] = first | (checksum(areas, shape, row, flags) << HALF)
 
 
-@inner
+@compile_inner
 def stored(areas, old, new, text):
     """Where a value is stored that is `new` in another text; in place of `old` if that has as much room."""
     size, room, head = words_of(new), room_of(new), areas.head
@@ -198,7 +198,7 @@ def stored(areas, old, new, text):
     return (U(start) << LENGTH_BITS) | (new & LENGTH)
 
 
-@inner
+@compile_inner
 def free(areas, shape, row):
     """A row in work that nothing leads to any more."""
     rows, head = areas.rows, areas.head
@@ -212,7 +212,7 @@ def free(areas, shape, row):
     head[FREES] += 1
 
 
-@inner
+@compile_inner
 def taken(areas, shape):
     """A row that nothing has; below 0 if the next free one is damaged."""
     head = areas.head
@@ -227,7 +227,7 @@ def taken(areas, shape):
     return row
 
 
-@inner
+@compile_inner
 def has_room(areas, shape, key):
     """Whether there is a row left, and text enough for a key."""
     size = areas.head[TEXT_USED]
@@ -236,7 +236,7 @@ def has_room(areas, shape, key):
     return size <= len(areas.text) and (areas.head[TOP] < len(areas.rows) or areas.head[FREE_LIST] > 0)
 
 
-@inner
+@compile_inner
 def begin(areas, shape, row, key, text, revived):
     """Make a row of a key: zeros and nulls. One that is revived has its key already."""
     rows = areas.rows
@@ -262,20 +262,20 @@ def begin(areas, shape, row, key, text, revived):
     areas.head[ROWS] += 1
 
 
-@compiled
+@compile_cached
 def unsound(areas, shape, numbers):
     """Damage, if one of these rows has any."""
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     for row in numbers:
         if not is_sound(areas, shape, row):
             return damage(IN_ROWS, row)
     return WHOLE
 
 
-@compiled
+@compile_cached
 def write(areas, shape, images, text, numbers):
     """Put the values of rows that there are; a row's image has them where the row has them, and text elsewhere."""
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     rows = areas.rows
     for place in range(len(numbers)):
         row = numbers[place]
@@ -291,13 +291,13 @@ def write(areas, shape, images, text, numbers):
     return WHOLE
 
 
-@compiled
+@compile_cached
 def touch(areas, shape, numbers):
     """Rows that were written in place. NO_ROW, and nothing was done, if one of them is no row in work.
 
     A null that still reads as one stays so; a time that reads as one becomes one.
     """
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     rows, head = areas.rows, areas.head
     for row in numbers:
         if row < 0 or row >= head[TOP] or rows[row, 0] & (LIVE | WORKING) != LIVE | WORKING:
@@ -324,10 +324,10 @@ def touch(areas, shape, numbers):
     return WHOLE
 
 
-@compiled
+@compile_cached
 def delete(areas, shape, numbers):
     """Rows whose key was there at the last `seal` keep it until the next."""
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     rows = areas.rows
     for row in numbers:
         if row < 0 or not rows[row, 0] & LIVE:  # asked for twice
@@ -342,11 +342,11 @@ def delete(areas, shape, numbers):
     return WHOLE
 
 
-@compiled
+@compile_cached
 def seal(areas, shape, epoch):
     """Lay all work down, what changed as of an epoch (below 0: as it is). (UNTOLD, row) and nothing is done if a row was
     written in place and not told."""
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     rows, head = areas.rows, areas.head
     for place in range(head[WORK]):
         row = areas.work[place]
@@ -370,7 +370,7 @@ def seal(areas, shape, epoch):
 # --- text ------------------------------------------------------------------------------------------------------------
 
 
-@compiled
+@compile_cached
 def copy(source, starts, lengths, target, places):
     """Bytes from some places to others."""
     for value in range(len(starts)):
@@ -378,10 +378,10 @@ def copy(source, starts, lengths, target, places):
         copy_piece(source[start : start + size], target[place : place + size])
 
 
-@compiled
+@compile_cached
 def compact(areas, shape, text):
     """Leave out what nothing has any more: move the values of all rows to another text, which is large enough."""
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     rows, head, sums = areas.rows, areas.head, areas.sums
     for row in range(head[TOP]):
         if not is_sound(areas, shape, row):
@@ -409,35 +409,35 @@ def compact(areas, shape, text):
 # --- the index -------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def folded(entry):
     entry ^= entry >> HALF
     entry ^= entry >> U(16)
     return (entry ^ (entry >> U(8))) & U(0xFF)
 
 
-@inner
+@compile_inner
 def entry_of(tag, row):
     entry = (tag << TAG_SHIFT) | U(row)
     return entry | ((folded(entry) ^ CHECKED) << CHECK_SHIFT)
 
 
-@inner
+@compile_inner
 def is_entry(entry):
     return folded(entry) == CHECKED
 
 
-@inner
+@compile_inner
 def home(tag, slots):
     return np.int64((tag * U(slots)) >> U(TAG_BITS))
 
 
-@inner
+@compile_inner
 def following(place, slots):
     return place + 1 if place + 1 < slots else 0
 
 
-@inner
+@compile_inner
 def hash_of(shape, image, text):
     found = SEED_KEY
     for word in range(len(shape.key)):
@@ -447,7 +447,7 @@ def hash_of(shape, image, text):
     return mixed(found, FACTOR)
 
 
-@inner
+@compile_inner
 def is_key(areas, shape, row, image, text):
     for word in range(len(shape.key)):
         if (areas.rows[row, word] ^ image[word]) & shape.key[word]:
@@ -461,7 +461,7 @@ def is_key(areas, shape, row, image, text):
     return True
 
 
-@inner
+@compile_inner
 def approach(areas, shape, keys, text, hashes, numbers, start, stop):
     """Ask memory for what some keys will be compared with, all at once; `numbers` gets what came, so that it is asked for."""
     entries, rows = areas.entries, areas.rows
@@ -473,10 +473,10 @@ def approach(areas, shape, keys, text, hashes, numbers, start, stop):
             numbers[key] = np.int64(rows[numbers[key], 0])
 
 
-@compiled
+@compile_cached
 def find(areas, shape, keys, text, hashes, numbers, does):
     """The row of each key, or -1. MAKE: of those that are known to have none, make one; HOLD: take them up."""
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     entries, head = areas.entries, areas.head
     slots = len(entries)
     for key in range(len(keys)):
@@ -488,7 +488,7 @@ def find(areas, shape, keys, text, hashes, numbers, does):
             continue
         tag = hashes[key] >> FROM_HASH
         place, row, met = home(tag, slots), np.int64(-1), 0
-        while entries[place] != EMPTY:
+        while entries[place] != EMPTY_ENTRY:
             entry = entries[place]
             if not is_entry(entry) or met == slots:
                 return damage(IN_INDEX, place)
@@ -508,7 +508,7 @@ def find(areas, shape, keys, text, hashes, numbers, does):
             revived = row >= 0
             if not revived:
                 if not has_room(areas, shape, keys[key]):
-                    return FULL
+                    return NO_SPACE
                 row = taken(areas, shape)
                 if row < 0:
                     return damage(IN_ROWS, head[FREE_LIST] - 1)
@@ -521,7 +521,7 @@ def find(areas, shape, keys, text, hashes, numbers, does):
     return WHOLE
 
 
-@inner
+@compile_inner
 def dismiss(areas, shape, row):
     """Take a row in work out of the index, and free it."""
     index, slots = areas.entries, len(areas.entries)
@@ -535,7 +535,7 @@ def dismiss(areas, shape, row):
     while True:  # what belongs at the gap, or before it, moves up
         place = following(place, slots)
         entry = index[place]
-        if entry == EMPTY:
+        if entry == EMPTY_ENTRY:
             break
         if not is_entry(entry):
             return damage(IN_INDEX, place)
@@ -543,24 +543,24 @@ def dismiss(areas, shape, row):
         if (away if away >= 0 else away + slots) >= (place - gap if place >= gap else place - gap + slots):
             index[gap] = entry
             gap = place
-    index[gap] = EMPTY
+    index[gap] = EMPTY_ENTRY
     free(areas, shape, row)
     return WHOLE
 
 
-@compiled
+@compile_cached
 def reindex(old, index):
     """The same entries in an index of another size."""
     slots = len(index)
-    index[:] = EMPTY
+    index[:] = EMPTY_ENTRY
     for place in range(len(old)):
         entry = old[place]
-        if entry == EMPTY:
+        if entry == EMPTY_ENTRY:
             continue
         if not is_entry(entry):
             return damage(IN_INDEX, place)
         target = home((entry >> TAG_SHIFT) & TAG_MASK, slots)
-        while index[target] != EMPTY:
+        while index[target] != EMPTY_ENTRY:
             target = following(target, slots)
         index[target] = entry
     return WHOLE
@@ -569,35 +569,35 @@ def reindex(old, index):
 # --- the heap --------------------------------------------------------------------------------------------------------
 
 
-@inner
+@compile_inner
 def packed(time, row):
     return np.int64((U(row) << HALF) | (mixed(mixed(SEED_HEAP, U(time)), U(row)) >> HALF))
 
 
-@inner
+@compile_inner
 def row_at(heap, place):
     return heap[place, 1] >> 32
 
 
-@inner
+@compile_inner
 def is_sound_entry(heap, place):
     return heap[place, 1] >= 0 and heap[place, 1] == packed(heap[place, 0], heap[place, 1] >> 32)
 
 
-@inner
+@compile_inner
 def is_before(heap, one, other):
     if heap[one, 0] != heap[other, 0]:
         return heap[one, 0] < heap[other, 0]
     return heap[one, 1] < heap[other, 1]
 
 
-@inner
+@compile_inner
 def swap(heap, one, other):
     for part in range(2):
         heap[one, part], heap[other, part] = heap[other, part], heap[one, part]
 
 
-@inner
+@compile_inner
 def push(areas, time, row):
     """Damage among those that it is held against: above a time that was altered it would be lost."""
     heap, place = areas.heap, areas.head[HEAP]
@@ -614,7 +614,7 @@ def push(areas, time, row):
     return WHOLE
 
 
-@inner
+@compile_inner
 def sink(heap, size, place):
     """Move an entry down to where it belongs; damage among those it meets."""
     while True:
@@ -630,12 +630,12 @@ def sink(heap, size, place):
         place = least
 
 
-@inner
+@compile_inner
 def has_time(areas, shape, row):
     return areas.rows[row, shape.due[1]] >> U(shape.due[2]) & U(1)
 
 
-@inner
+@compile_inner
 def schedule(areas, shape, row):
     """See that a row in work has an entry that is no later than its time."""
     if len(shape.due) and has_time(areas, shape, row):
@@ -646,7 +646,7 @@ def schedule(areas, shape, row):
     return WHOLE
 
 
-@inner
+@compile_inner
 def rebound(areas, shape, row, time):
     """A row that was found sound has an entry of another time now."""
     first, place = areas.rows[row, 0], np.int64(areas.rows[row, 0] >> HALF)
@@ -659,18 +659,18 @@ def rebound(areas, shape, row, time):
         areas.sums[place] = checksum(areas, shape, row, LIVE)
 
 
-@inner
+@compile_inner
 def is_current(areas, shape, row, time):
     return areas.rows[row, 0] & LIVE != U(0) and np.int64(areas.rows[row, shape.due[3]]) == time
 
 
-@compiled
+@compile_cached
 def until(areas, shape, time, rows):
     """(damage, how many rows have a time that is not after this one); these are in `rows` then.
 
     What was taken from the heap and stays due is put aside behind its end, and then back.
     """
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     heap, head = areas.heap, areas.head
     end, kept, last_at, last = head[HEAP], 0, np.int64(0), np.int64(-1)
     if end and not is_sound_entry(heap, 0):
@@ -707,10 +707,10 @@ def until(areas, shape, time, rows):
     return WHOLE, kept
 
 
-@compiled
+@compile_cached
 def thin(areas, shape):
     """Leave out entries that no row has any more; what is left must be put in order."""
-    areas, shape = Areas(*areas), Shape(*shape)
+    areas, shape = Areas(*areas), ColumnShape(*shape)
     heap, head = areas.heap, areas.head
     size = 0
     for place in range(head[HEAP]):

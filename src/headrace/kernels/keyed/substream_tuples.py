@@ -20,12 +20,12 @@ from headrace.kernels.stateless.steps import row_order
 from headrace.kernels.windows.aggregate import times
 from headrace.routing.base import EVERYWHERE
 
-ROW = 32  # bits: a table has fewer rows
-PLACE = (1 << ROW) - 1
-TOGETHER = 200_000  # tuples that are merged at a time
+ROW_BITS = 32  # bits: a table has fewer rows
+ROW_MASK = (1 << ROW_BITS) - 1
+MOST_MERGED_TUPLES = 200_000  # tuples that are merged at a time
 
 
-class Sequences:
+class SubstreamTuples:
     """tables: with the columns of the schema, `SUBSTREAM` among them; times in [before, after) are handed over now.
 
     members: the substreams that a tuple for all is for.
@@ -42,15 +42,15 @@ class Sequences:
         start, stop = (bisect_left(sequence, end, key=at.__getitem__) for end in (before, after))
         sequence = sequence[start:stop]
         keys, for_all = _by_owner(np.asarray(table.column(SUBSTREAM))[sequence], members)
-        bounds = np.arange(max(members, default=-1) + 2) << ROW
+        bounds = np.arange(max(members, default=-1) + 2) << ROW_BITS
         self._spans, self._for_all = list(pairwise(np.searchsorted(keys, bounds).tolist())), (0, for_all)
-        keys &= PLACE
-        self._tuples = arrow.take(tuples, sequence[keys])
+        keys &= ROW_MASK
+        self._tuples = arrow.take_rows(tuples, sequence[keys])
         self._at = times(self._tuples)
         self._numbers = sorted(members)
         self._together: dict[int, pa.Table] = {}  # what some substreams are handed
         if for_all:
-            self._places = keys << ROW | np.arange(len(keys))
+            self._places = keys << ROW_BITS | np.arange(len(keys))
 
     def first(self, substream: int) -> int | None:
         """The time of the first tuple that it is handed; None: there is none."""
@@ -72,7 +72,7 @@ class Sequences:
         rows = 0
         for number in self._numbers[bisect_left(self._numbers, substream) :]:
             rows += self._rows(number)
-            if found and rows > TOGETHER:
+            if found and rows > MOST_MERGED_TUPLES:
                 break
             found.append(number)
         return found
@@ -85,9 +85,9 @@ class Sequences:
         ends = np.cumsum([0, *map(self._rows, numbers)]).tolist()
         shared, rows = self._places[: self._for_all[1]], np.empty(ends[-1], np.int64)
         for number, (begin, end) in zip(numbers, pairwise(ends), strict=True):
-            numba_loops.merge(self._places[slice(*self._spans[number])], shared, rows[begin:end])
-        rows &= PLACE
-        table = arrow.take(self._tuples, rows)
+            numba_loops.merge_sorted(self._places[slice(*self._spans[number])], shared, rows[begin:end])
+        rows &= ROW_MASK
+        table = arrow.take_rows(self._tuples, rows)
         spans = zip(numbers, pairwise(ends), strict=True)
         self._together = {number: table.slice(begin, end - begin) for number, (begin, end) in spans}
 
@@ -100,18 +100,18 @@ def _by_owner(numbers: npt.NDArray[np.int32], members: Sequence[int]) -> tuple[a
     shared = np.flatnonzero(numbers == EVERYWHERE)
     few = len(shared) * len(members) <= len(numbers)
     owners = (numbers - EVERYWHERE).astype(np.uint64)  # those for all before the others
-    keys = owners << np.uint64(ROW) | np.arange(len(numbers), dtype=np.uint64)
-    low = ROW  # places ascend
+    keys = owners << np.uint64(ROW_BITS) | np.arange(len(numbers), dtype=np.uint64)
+    low = ROW_BITS  # places ascend
     if few and len(shared):
         keys, low = np.concatenate([keys, _copies(shared, members)]), 0
-    keys = numba_loops.by_bits(keys, low, ROW - low + (int(owners.max(initial=0))).bit_length())
-    found = keys.view(np.int64) + (EVERYWHERE << ROW)
+    keys = numba_loops.order_by_bits(keys, low, ROW_BITS - low + (int(owners.max(initial=0))).bit_length())
+    found = keys.view(np.int64) + (EVERYWHERE << ROW_BITS)
     return (found[len(shared) :], 0) if few else (found, len(shared))
 
 
 def _copies(shared: arrow.Numbers, members: Sequence[int]) -> npt.NDArray[np.uint64]:
     owners = np.repeat(np.asarray(members, np.int64) - EVERYWHERE, len(shared))
-    return (owners << ROW | np.tile(shared, len(members))).view(np.uint64)
+    return (owners << ROW_BITS | np.tile(shared, len(members))).view(np.uint64)
 
 
 def _mostly(table: pa.Table, before: int, after: int) -> pa.Table:

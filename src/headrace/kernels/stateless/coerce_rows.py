@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.columnar.types import describe, has_float
+from headrace.columnar.types import describe_schema, has_float
 from headrace.errors import DataError
-from headrace.support.argument_errors import named
+from headrace.support.argument_errors import describe_argument
 
 Family = Callable[[pa.DataType], bool]
 
@@ -36,13 +36,13 @@ _FAMILIES: tuple[Family, ...] = (
 )
 
 
-def fit(given: Any, schema: pa.Schema, what: object, columns: str = "") -> pa.Table:
+def coerce_rows(given: Any, schema: pa.Schema, what: object, columns: str = "") -> pa.Table:
     """The rows in the declared schema. The text of `what`, which is asked for when something is wrong, begins every message;
     `columns` says what the columns are, if it is not plain."""
     if isinstance(given, pa.RecordBatch):
         given = pa.Table.from_batches([given])
     if not isinstance(given, pa.Table):
-        raise DataError(f"{what} must be a pyarrow Table; found {named(given)}; such as pa.table({{...}})")
+        raise DataError(f"{what} must be a pyarrow Table; found {describe_argument(given)}; such as pa.table({{...}})")
     if given.schema.equals(schema):
         return given
     _check_names(given.column_names, schema, what, columns or "its columns")
@@ -60,7 +60,7 @@ def _check_names(found: list[str], schema: pa.Schema, what: object, columns: str
         if names
     ]
     if wrong:
-        expected = ", ".join(f"{name} {kind}" for name, kind in describe(schema))
+        expected = ", ".join(f"{name} {kind}" for name, kind in describe_schema(schema))
         raise DataError(f"{what} {' and '.join(wrong)}; {columns} are {expected}; give just these, by select([...])")
 
 

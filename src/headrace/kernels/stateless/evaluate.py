@@ -8,7 +8,7 @@ import duckdb
 import pyarrow as pa
 
 from headrace.columnar import duck
-from headrace.columnar.types import shown
+from headrace.columnar.types import value_text
 from headrace.errors import DataError, EngineError
 
 
@@ -18,7 +18,7 @@ def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: b
     in_pairs: row n of one table belongs to row n of the other.
     """
     try:
-        return duck.run(sql, tables)
+        return duck.run_select(sql, tables)
     except (duckdb.OutOfMemoryException, MemoryError) as error:
         msg = f"{text!r} needs more than the {duck.MEMORY_LIMIT} a task may use: {_first_line(error)}; use more slots or set HEADRACE_TASK_MEMORY"
         raise EngineError(msg) from None
@@ -31,12 +31,12 @@ def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: b
         raise DataError(f"the expression {text!r} failed: {reason}; on {found}") from None
 
 
-def attempt(sql: str, tables: Mapping[str, pa.Table], text: str) -> pa.Table | str:
+def try_evaluate(sql: str, tables: Mapping[str, pa.Table], text: str) -> pa.Table | str:
     """The result of a SELECT, or why an expression failed on a value; what is no tuple's fault still raises."""
     try:
-        return duck.run(sql, tables)
+        return duck.run_select(sql, tables)
     except duckdb.Error as error:
-        if duck.is_of_data(error):
+        if duck.is_data_error(error):
             return _first_line(error)
     except MemoryError:
         pass
@@ -58,21 +58,21 @@ def _culprit(sql: str, tables: dict[str, pa.Table], sides: Sequence[tuple[str, .
                 break
             tables = failing
     if set(tables) == {duck.TUPLES}:
-        return f"the tuple {show(tables[duck.TUPLES])}"
-    return "; ".join(f"{name}: {show(table)}" for name, table in tables.items())
+        return f"the tuple {first_tuple_text(tables[duck.TUPLES])}"
+    return "; ".join(f"{name}: {first_tuple_text(table)}" for name, table in tables.items())
 
 
 def _fails(sql: str, tables: Mapping[str, pa.Table]) -> bool:
     try:
-        duck.run(sql, tables)
+        duck.run_select(sql, tables)
     except duckdb.Error:
         return True
     return False
 
 
-def show(table: pa.Table) -> str:
+def first_tuple_text(table: pa.Table) -> str:
     """The first tuple of a table, for people."""
     if table.num_rows == 0:
         return "no tuple"
     row = zip(table.column_names, table.slice(0, 1).columns, strict=True)
-    return ", ".join(f"{name}={shown(column[0])[:100]}" for name, column in row if not name.startswith("__"))
+    return ", ".join(f"{name}={value_text(column[0])[:100]}" for name, column in row if not name.startswith("__"))

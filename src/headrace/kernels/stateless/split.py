@@ -22,17 +22,17 @@ from headrace.columnar import arrow, duck
 from headrace.columnar.types import SUBSTREAM, TS, TS_TYPE
 from headrace.errors import DataError
 from headrace.expressions import Expression
-from headrace.kernels.stateless.evaluate import attempt, show
-from headrace.kernels.stateless.steps import Failed, evaluated
+from headrace.kernels.stateless.evaluate import first_tuple_text, try_evaluate
+from headrace.kernels.stateless.steps import FailedTuples, evaluate_step
 from headrace.kernels.windows.aggregate import times
 from headrace.plan import MapStep, SplitStep
 from headrace.processor import Function
 from headrace.routing.base import EVERYWHERE, NOWHERE
 from headrace.routing.hashing import hash_rows, scale
 from headrace.support import user_code
-from headrace.support.argument_errors import named
+from headrace.support.argument_errors import describe_argument
 
-SAMPLE = 16  # tuples of a window that a function is asked about a second time
+RECHECKED_TUPLES = 16  # tuples of a window that a function is asked about a second time
 TRACEBACK = 8  # lines of it that are shown
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray
@@ -40,7 +40,7 @@ Substreams = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True)
-class Counts:
+class SplitCounts:
     """What became of the tuples that were split: each is one of these, or failed."""
 
     routed: int
@@ -49,7 +49,7 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Divided:
+class SplitTuples:
     """asked: the tuples that did not fail, and where each goes: to a substream, `EVERYWHERE` or `NOWHERE`.
 
     largest: the latest time of all that came, those that go nowhere included.
@@ -58,9 +58,9 @@ class Divided:
     asked: pa.Table
     targets: Substreams
     step: SplitStep
-    counts: Counts
+    counts: SplitCounts
     largest: int | None
-    failed: Sequence[Failed]
+    failed: Sequence[FailedTuples]
 
     @property
     def marked(self) -> pa.Table:
@@ -80,7 +80,7 @@ class Divided:
         if self.step.replicate:
             every = np.arange(self.step.substreams, dtype=np.int32)
             targets[targets == EVERYWHERE] = np.tile(every, self.counts.broadcast)
-        return _with(arrow.take(self.asked, rows), targets)
+        return _with(arrow.take_rows(self.asked, rows), targets)
 
 
 @dataclass(frozen=True)
@@ -98,15 +98,15 @@ _ROUTE = _Kind("route", pa.types.is_integer, pa.int64(), "whole numbers", "int32
 _BROADCAST = _Kind("broadcast", pa.types.is_boolean, pa.bool_(), "booleans", "bool_")
 
 
-def split(table: pa.Table, step: SplitStep, *, keep: bool) -> Divided:
+def split_window(table: pa.Table, step: SplitStep, *, keep: bool) -> SplitTuples:
     """Where the tuples of a window go."""
     asked, targets, failed = _at_once(table, step) or _one_by_one(table, step, keep)
     broadcast, omitted = (int(np.count_nonzero(targets == special)) for special in (EVERYWHERE, NOWHERE))
-    counts = Counts(len(targets) - broadcast - omitted, broadcast, omitted)
-    return Divided(asked, targets, step, counts, int(times(table).max()) if table.num_rows else None, failed)
+    counts = SplitCounts(len(targets) - broadcast - omitted, broadcast, omitted)
+    return SplitTuples(asked, targets, step, counts, int(times(table).max()) if table.num_rows else None, failed)
 
 
-def going_somewhere(tuples: pa.Table) -> int:
+def count_routed(tuples: pa.Table) -> int:
     """How many tuples do, of a table that may have been split."""
     if SUBSTREAM not in tuples.column_names:
         return int(tuples.num_rows)
@@ -118,7 +118,7 @@ def _with(table: pa.Table, targets: Substreams) -> pa.Table:
 
 
 # The tuples that did not fail, where each goes; those that failed.
-Found = tuple[pa.Table, Substreams, Sequence[Failed]]
+Found = tuple[pa.Table, Substreams, Sequence[FailedTuples]]
 
 
 def _at_once(table: pa.Table, step: SplitStep) -> Found | None:
@@ -128,7 +128,7 @@ def _at_once(table: pa.Table, step: SplitStep) -> Found | None:
         return None
     everywhere = f"coalesce({broadcast.sql}, false)" if broadcast else "false"
     sql = f"SELECT {everywhere} AS everywhere, CASE WHEN NOT {everywhere} THEN {route.sql} END AS route FROM __tuples"
-    found = attempt(sql, {duck.TUPLES: table}, step.text)
+    found = try_evaluate(sql, {duck.TUPLES: table}, step.text)
     if not isinstance(found, pa.Table) or not _in_range(found.column("route"), step):
         return None
     somewhere = np.asarray(pc.fill_null(found.column("route").cast(pa.int32()), NOWHERE))
@@ -144,7 +144,7 @@ def _one_by_one(table: pa.Table, step: SplitStep, keep: bool) -> Found:
     return both, np.concatenate([targets, everywhere]), [each for each in (failed, more) if each]
 
 
-def _broadcast(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, pa.Table, Failed | None]:
+def _broadcast(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, pa.Table, FailedTuples | None]:
     """(tuples for all substreams, the others, those that failed)."""
     if step.broadcast is None or not table.num_rows:
         return table.slice(0, 0), table, None
@@ -153,7 +153,7 @@ def _broadcast(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, 
     return rest.filter(to_all), rest.filter(pc.invert(to_all)), failed
 
 
-def _routed(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, Substreams, Failed | None]:
+def _routed(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, Substreams, FailedTuples | None]:
     """(the tuples that did not fail, where each goes; those that failed)."""
     if step.by is not None:
         return table, scale(hash_rows(table, step.by), step.substreams), None
@@ -175,19 +175,19 @@ def _check_range(table: pa.Table, values: Values, step: SplitStep) -> None:
     if _in_range(values, step):
         return
     row, value = next((row, v) for row, v in enumerate(values.to_pylist()) if v is not None and not 0 <= v <= last)
-    msg = f"gave {value} for the tuple {show(table.slice(row, 1))}; substreams are 0 .. {last}, and null for a tuple that goes nowhere"
+    msg = f"gave {value} for the tuple {first_tuple_text(table.slice(row, 1))}; substreams are 0 .. {last}, and null for a tuple that goes nowhere"
     raise _wrong(step, _ROUTE, msg)
 
 
 def _values(
     table: pa.Table, step: SplitStep, rule: Expression | Function, kind: _Kind, keep: bool
-) -> tuple[pa.Table, Values, Failed | None]:
+) -> tuple[pa.Table, Values, FailedTuples | None]:
     """(the tuples that did not fail, what a rule gives for each, those that failed)."""
     if isinstance(rule, Function):
         return table, _twice(table.select(step.columns), step, rule, kind), None
     asked = MapStep(((kind.rule, rule.sql),), pa.schema([(TS, TS_TYPE), (kind.rule, rule.type)]), rule.text)
     try:
-        rest, found, failed = evaluated(table, asked, keep=keep)
+        rest, found, failed = evaluate_step(table, asked, keep=keep)
     except DataError as error:
         raise DataError(
             f"the {kind.rule} of {step.name} ({step.text}): {error}; correct it, or use TRY_CAST or TRY"
@@ -201,14 +201,14 @@ def _values(
 def _twice(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) -> Values:
     """What a function gives; of some tuples it is asked again, alone."""
     values = _answer(table, step, function, kind)
-    rows = np.unique(np.linspace(0, table.num_rows - 1, min(SAMPLE, table.num_rows)).astype(np.int64))
-    sample = arrow.take(table, rows)
+    rows = np.unique(np.linspace(0, table.num_rows - 1, min(RECHECKED_TUPLES, table.num_rows)).astype(np.int64))
+    sample = arrow.take_rows(table, rows)
     before = [values[int(row)].as_py() for row in rows]
     again = _answer(sample, step, function, kind).to_pylist()
     for place, (one, two) in enumerate(zip(before, again, strict=True)):
         if one != two:
             msg = (
-                f"gave {one} and then {two} for the tuple {show(sample.slice(place, 1))}; what it gives may depend on the"
+                f"gave {one} and then {two} for the tuple {first_tuple_text(sample.slice(place, 1))}; what it gives may depend on the"
                 " columns of that tuple alone: not on the tuples beside it, chance, the time or what came before"
             )
             raise _wrong(step, kind, msg)
@@ -218,17 +218,17 @@ def _twice(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) ->
 def _answer(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) -> Values:
     def failed(error: BaseException) -> DataError:
         many = f"{table.num_rows:,} tuple{'s' if table.num_rows > 1 else ''}"
-        return _wrong(step, kind, f"failed on {many}, the first {show(table)}:\n{_last_lines(error)}")
+        return _wrong(step, kind, f"failed on {many}, the first {first_tuple_text(table)}:\n{_last_lines(error)}")
 
     place = f"the {kind.rule} of {step.name}, the function {function.words}"
-    given = user_code.call(place, function.call, table, failed=failed)
+    given = user_code.call_user_code(place, function.call, table, failed=failed)
     values = _as_array(given, step, kind)
     if len(values) != table.num_rows:
         raise _wrong(step, kind, f"gave {len(values)} values for a table of {table.num_rows} tuples; give one for each")
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind.type)
     if not kind.is_one(values.type):
-        msg = f"gave values of type {values.type} for tuples such as {show(table)}; give {kind.words}, such as an array of pa.{kind.cast}()"
+        msg = f"gave values of type {values.type} for tuples such as {first_tuple_text(table)}; give {kind.words}, such as an array of pa.{kind.cast}()"
         raise _wrong(step, kind, msg)
     return values
 
@@ -241,7 +241,7 @@ def _as_array(given: Any, step: SplitStep, kind: _Kind) -> Values:
             return pa.array(given)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             pass
-    msg = f"gave {named(given):.200}; give {kind.words}, one for each tuple: an Arrow or NumPy array, or a list"
+    msg = f"gave {describe_argument(given):.200}; give {kind.words}, one for each tuple: an Arrow or NumPy array, or a list"
     raise _wrong(step, kind, msg)
 
 

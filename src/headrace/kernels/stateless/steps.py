@@ -17,28 +17,28 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar import arrow, duck
-from headrace.columnar.sorting import order
+from headrace.columnar.sorting import sort_order
 from headrace.columnar.types import TS
-from headrace.kernels.stateless.evaluate import attempt, evaluate
+from headrace.kernels.stateless.evaluate import evaluate, try_evaluate
 from headrace.plan import FilterStep, MapStep, Named
 from headrace.plan.columns_read import column_of
 
-REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
-LONGEST = 300  # characters of a reason
+MOST_REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
+LONGEST_REASON = 300  # characters of a reason
 ROW = "__row"
 Plain = MapStep | FilterStep
 
 
-def run_step(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, Failed | None]:
+def run_step(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, FailedTuples | None]:
     """The tuples that come out of a step, and those that failed in it; they stop the run unless they are kept.
 
     Steps are not fused: a later one never sees what an earlier dropped.
     """
-    rest, found, failed = evaluated(table, step, keep=keep)
+    rest, found, failed = evaluate_step(table, step, keep=keep)
     return _outcome(rest, step, found), failed
 
 
-def evaluated(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, pa.Table | None, Failed | None]:
+def evaluate_step(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, pa.Table | None, FailedTuples | None]:
     """(the tuples that do not fail, what the step's expressions are for them, the tuples that fail).
 
     Of no tuples nothing is evaluated: DuckDB computes some constants also where there is no row.
@@ -49,12 +49,12 @@ def evaluated(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, pa
         return table, _beside(table, step, None), None
     if not keep:
         return table, _beside(table, step, evaluate(_sql(step), {duck.TUPLES: table}, step.text)), None
-    found = attempt(_sql(step), {duck.TUPLES: table}, step.text)
+    found = try_evaluate(_sql(step), {duck.TUPLES: table}, step.text)
     if isinstance(found, pa.Table):
         return table, _beside(table, step, found), None
     failing = _failing(table, step)
     rest = table.filter(pa.array(~failing))
-    return rest, evaluated(rest, step, keep=False)[1], Failed(step, table.filter(pa.array(failing)))
+    return rest, evaluate_step(rest, step, keep=False)[1], FailedTuples(step, table.filter(pa.array(failing)))
 
 
 def _sql(step: Plain) -> str:
@@ -91,7 +91,7 @@ def _outcome(table: pa.Table, step: Plain, found: pa.Table | None) -> pa.Table:
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedTuples:
     """Tuples as they were before the step in which they failed."""
 
     step: Plain
@@ -99,13 +99,13 @@ class Failed:
 
     def reasons(self) -> list[str]:
         """Why, per tuple; where many failed, the later ones are not asked."""
-        asked = [_why(self.tuples.slice(row, 1), self.step) for row in range(min(self.tuples.num_rows, REASONS))]
-        return asked + [f"as {REASONS} others that came with it"] * (self.tuples.num_rows - len(asked))
+        asked = [_why(self.tuples.slice(row, 1), self.step) for row in range(min(self.tuples.num_rows, MOST_REASONS))]
+        return asked + [f"as {MOST_REASONS} others that came with it"] * (self.tuples.num_rows - len(asked))
 
 
 def _failing(table: pa.Table, step: Plain) -> npt.NDArray[np.bool_]:
     """Which tuples fail: those of which DuckDB says so, and those that are found by halving the others."""
-    if isinstance(attempt(_sql(step), {duck.TUPLES: table.slice(0, 0)}, step.text), str):
+    if isinstance(try_evaluate(_sql(step), {duck.TUPLES: table.slice(0, 0)}, step.text), str):
         return np.ones(table.num_rows, bool)  # a constant
     failing = _tried(table, step)
     others = np.flatnonzero(~failing)
@@ -113,7 +113,7 @@ def _failing(table: pa.Table, step: Plain) -> npt.NDArray[np.bool_]:
     while open_:
         rows = open_.pop()
         part = table if len(rows) == table.num_rows else table.take(pa.array(rows))
-        if isinstance(attempt(_sql(step), {duck.TUPLES: part}, step.text), pa.Table):
+        if isinstance(try_evaluate(_sql(step), {duck.TUPLES: part}, step.text), pa.Table):
             continue
         if len(rows) == 1:
             failing[rows] = True
@@ -130,15 +130,15 @@ def _tried(table: pa.Table, step: Plain) -> npt.NDArray[np.bool_]:
     texts = [step.sql] if isinstance(step, FilterStep) else [sql for _, sql in step.columns]
     columns = " OR ".join(f"TRY([{sql}]) IS NULL" for sql in texts)
     try:
-        found = duck.run(f"SELECT {columns} AS failing FROM __tuples", {duck.TUPLES: table})
+        found = duck.run_select(f"SELECT {columns} AS failing FROM __tuples", {duck.TUPLES: table})
     except (duckdb.Error, MemoryError):
         return np.zeros(table.num_rows, bool)
     return np.array(found.column(0))
 
 
 def _why(one: pa.Table, step: Plain) -> str:
-    found = attempt(_sql(step), {duck.TUPLES: one}, step.text)
-    return found[:LONGEST] if isinstance(found, str) else "it could not be evaluated"
+    found = try_evaluate(_sql(step), {duck.TUPLES: one}, step.text)
+    return found[:LONGEST_REASON] if isinstance(found, str) else "it could not be evaluated"
 
 
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -146,22 +146,22 @@ def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
 
 
-def sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def in_sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The tuples in sequence: by `ts`, ties by the columns in order, nulls last, text by its bytes."""
-    return ordered(table, ("ts", *columns))
+    return order_rows(table, ("ts", *columns))
 
 
-def ordered(table: pa.Table, columns: Sequence[str]) -> pa.Table:
+def order_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
     """Rows by some columns: nulls last, NaN above the numbers, text by its bytes."""
-    return table if table.num_rows < 2 else arrow.take(table, row_order(table, columns))
+    return table if table.num_rows < 2 else arrow.take_rows(table, row_order(table, columns))
 
 
 def row_order(table: pa.Table, columns: Sequence[str]) -> arrow.Numbers:
     """Row numbers by some columns."""
     if not any(pa.types.is_nested(table.schema.field(name).type) for name in columns):
-        return order([table.column(name) for name in columns])
+        return sort_order([table.column(name) for name in columns])
     numbered = table.append_column(ROW, pa.array(np.arange(table.num_rows)))
     by = ", ".join(f"{duck.quote(name)} ASC NULLS LAST" for name in (*columns, ROW))
-    ordered = duck.run(f"SELECT {ROW} FROM __tuples ORDER BY {by}", {duck.TUPLES: numbered})
+    ordered = duck.run_select(f"SELECT {ROW} FROM __tuples ORDER BY {by}", {duck.TUPLES: numbered})
     found: arrow.Numbers = ordered[ROW].to_numpy()
     return found

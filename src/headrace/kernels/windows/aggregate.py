@@ -20,7 +20,7 @@ from headrace.columnar import arrow, duck
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import TS_TYPE
 from headrace.kernels.stateless.evaluate import evaluate
-from headrace.kernels.stateless.steps import in_schema, sequence
+from headrace.kernels.stateless.steps import in_schema, in_sequence
 
 if TYPE_CHECKING:
     from headrace.operators.aggregates import GroupedOperator, WindowAggregate
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from headrace.operators.pane_aggregate import PaneAggregateOperator
     from headrace.operators.tuple_aggregate import TupleAggregateOperator
 
-MOST_COPIES = 4_000_000  # rows that are multiplied by their windows at once
-MOST_BYTES = 1 << 30  # that such rows may take
+MOST_WINDOW_ROWS = 4_000_000  # rows that are multiplied by their windows at once
+MOST_WINDOW_BYTES = 1 << 30  # that such rows may take
 PANE, START, SEQ, NUMBER = "__pane", "__start", "__seq", "__n"
 
 
@@ -45,13 +45,13 @@ def partials_of(operator: PaneAggregateOperator, tuples: pa.Table) -> pa.Table:
     """One row per group and pane: the grouping columns, `ts` (the smallest), the pane's start and the partials."""
     panes = times(tuples) // operator.pane * operator.pane
     columns = [(name, sql) for partial in operator.partials for name, sql, _ in partial.columns]
-    return evaluated(operator, grouping(operator, PANE, columns), tuples.append_column(PANE, pa.array(panes)))
+    return evaluate_aggregates(operator, grouping(operator, PANE, columns), tuples.append_column(PANE, pa.array(panes)))
 
 
 def merge_partials(operator: PaneAggregateOperator, partials: pa.Table) -> pa.Table:
     """Partials of the same group and pane as one row: what two runs of state become when they are merged."""
     columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
-    return in_schema(evaluated(operator, grouping(operator, PANE, columns), partials), partials.schema)
+    return in_schema(evaluate_aggregates(operator, grouping(operator, PANE, columns), partials), partials.schema)
 
 
 def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int, after: int) -> pa.Table:
@@ -61,7 +61,7 @@ def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int
     does not have all of DuckDB's types (a sum of whole numbers would come back as a decimal, and divide as one).
     """
     merged = [pair for partial in operator.partials for pair in partial.merged]
-    made = [*keys_sql(operator, START), "ts", *computed(operator.functions)]
+    made = [*keys_sql(operator, START), "ts", *compute_keys(operator.functions)]
     sql = f"SELECT {', '.join(made)} FROM ({grouping(operator, START, merged)})"
     return _close(operator, sql, partials, np.asarray(partials.column(PANE)), before, after)
 
@@ -72,13 +72,13 @@ def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int
 def close_tuples(operator: TupleAggregateOperator, tuples: pa.Table, before: int, after: int) -> pa.Table:
     """The results of the windows that close between two watermarks, from the tuples themselves."""
     if operator.ordered:
-        tuples = numbered(tuples, operator.schemas[0].names)
+        tuples = number_groups(tuples, operator.schemas[0].names)
     sql = grouping(operator, START, operator.functions)
     return _close(operator, sql, tuples, times(tuples), before, after)
 
 
-def numbered(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
-    ordered = sequence(tuples, columns)
+def number_groups(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
+    ordered = in_sequence(tuples, columns)
     return ordered.append_column(SEQ, pa.array(np.arange(ordered.num_rows)))
 
 
@@ -88,9 +88,9 @@ def _in_closing_windows(
     """Every row once per closing window it lies in, with the window's start; a window's rows come together."""
     first = np.maximum((positions - window) // every + 1, (before - window) // every + 1)
     last = np.minimum(positions // every, (after - window) // every)
-    for low, high in _some_windows(first, last, min(MOST_COPIES, MOST_BYTES // arrow.row_bytes(table))):
+    for low, high in _some_windows(first, last, min(MOST_WINDOW_ROWS, MOST_WINDOW_BYTES // arrow.row_bytes(table))):
         rows, windows = _expand(np.maximum(first, low), np.minimum(last, high))
-        yield arrow.take(table, rows).append_column(START, pa.array(windows * every))
+        yield arrow.take_rows(table, rows).append_column(START, pa.array(windows * every))
 
 
 def _some_windows(first: Numbers, last: Numbers, most: int) -> Iterator[tuple[int, int]]:
@@ -125,7 +125,7 @@ def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
 def _close(operator: WindowAggregate, sql: str, held: pa.Table, at: Numbers, before: int, after: int) -> pa.Table:
     """The results of a query that gives one row per group and closing window."""
     found = [
-        _with_bounds(operator, evaluated(operator, sql, expanded))
+        _with_bounds(operator, evaluate_aggregates(operator, sql, expanded))
         for expanded in _in_closing_windows(held, at, operator.window, operator.every, before, after)
     ]
     return pa.concat_tables(found or [operator.schema.empty_table()])
@@ -143,18 +143,20 @@ def _with_bounds(operator: WindowAggregate, results: pa.Table) -> pa.Table:
 
 def grouping(operator: GroupedOperator, unit: str, columns: Sequence[tuple[str, str]], ts: str = "min(ts)") -> str:
     keys = keys_sql(operator, unit)
-    return f"SELECT {', '.join([*keys, f'{ts} AS ts', *computed(columns)])} FROM __tuples GROUP BY {', '.join(keys)}"
+    return (
+        f"SELECT {', '.join([*keys, f'{ts} AS ts', *compute_keys(columns)])} FROM __tuples GROUP BY {', '.join(keys)}"
+    )
 
 
 def keys_sql(operator: GroupedOperator, unit: str) -> list[str]:
     return [*(duck.quote(name) for name in operator.by), unit]
 
 
-def computed(columns: Sequence[tuple[str, str]]) -> list[str]:
+def compute_keys(columns: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{sql} AS {duck.quote(name)}" for name, sql in columns]
 
 
-def evaluated(operator: GroupedOperator, sql: str, table: pa.Table) -> pa.Table:
+def evaluate_aggregates(operator: GroupedOperator, sql: str, table: pa.Table) -> pa.Table:
     return evaluate(sql, {duck.TUPLES: table}, ", ".join(operator.texts))
 
 
@@ -170,7 +172,7 @@ def count_windows(operator: CountAggregateOperator, held: pa.Table, bound: int) 
     pending, active = held.filter(pa.array(waiting)), held.filter(pa.array(~waiting))
     if active.num_rows == 0:
         return operator.schema.empty_table(), held
-    given = _number(operator, numbered(active, operator.schemas[0].names))
+    given = _number(operator, number_groups(active, operator.schemas[0].names))
     results = _count_results(operator, given)
     kept = given.filter(pa.array(_needed(operator, given))).select(held.column_names)
     return results, pa.concat_tables([kept.cast(held.schema), pending])
@@ -183,7 +185,7 @@ def _number(operator: CountAggregateOperator, active: pa.Table) -> pa.Table:
     rank = f"row_number() OVER (PARTITION BY {keys}, {NUMBER} IS NULL ORDER BY {SEQ})"
     inner = f"SELECT *, {base} AS __base, {rank} AS __rank FROM __tuples"
     outer = f"SELECT * EXCLUDE ({NUMBER}, __rank), coalesce({NUMBER}, __base + __rank) AS {NUMBER} FROM ({inner})"
-    return duck.run(
+    return duck.run_select(
         f"SELECT *, max({NUMBER}) OVER (PARTITION BY {keys}) AS __top FROM ({outer})", {duck.TUPLES: active}
     )
 
@@ -195,11 +197,11 @@ def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.T
     first = np.maximum(first, (base - operator.last) // operator.every + 1)
     latest = np.minimum((number - 1) // operator.every, (top - operator.last) // operator.every)
     rows, results = _expand(first, latest)
-    expanded = arrow.take(numbered, rows).append_column(START, pa.array(results))
+    expanded = arrow.take_rows(numbered, rows).append_column(START, pa.array(results))
     if expanded.num_rows == 0:
         return operator.schema.empty_table()
     sql = grouping(operator, START, operator.functions, ts=f"arg_max(ts, {NUMBER})")
-    return in_schema(evaluated(operator, sql, expanded), operator.schema)
+    return in_schema(evaluate_aggregates(operator, sql, expanded), operator.schema)
 
 
 def _needed(operator: CountAggregateOperator, numbered: pa.Table) -> npt.NDArray[np.bool_]:

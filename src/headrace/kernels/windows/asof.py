@@ -17,22 +17,22 @@ import pyarrow as pa
 
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
-from headrace.columnar.sorting import order
+from headrace.columnar.sorting import sort_order
 from headrace.kernels.joins.pairs import side_by_side
-from headrace.kernels.stateless.steps import ordered
+from headrace.kernels.stateless.steps import order_rows
 from headrace.kernels.windows.aggregate import times
 from headrace.kernels.windows.numbered_keys import key_numbers
 from headrace.support.event_time import FOREVER
 
 if TYPE_CHECKING:
-    from headrace.expressions import Key
+    from headrace.expressions import KeyEquality
     from headrace.operators.asof import AsOfOperator
 
 KEY = "__key"
 Marks = npt.NDArray[np.bool_]
 
 
-def look_up(
+def join_asof(
     operator: AsOfOperator, asking: pa.Table, changes: pa.Table, after: Sequence[int]
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
     """(the results of tuples below the smaller watermark, the tuples that wait, the changes to hold on to)."""
@@ -45,7 +45,7 @@ def look_up(
     return results, waiting, changes.filter(pa.array(kept)).drop_columns([KEY])
 
 
-def _numbered(keys: Sequence[Key], asking: pa.Table, changes: pa.Table) -> tuple[Numbers, pa.Table]:
+def _numbered(keys: Sequence[KeyEquality], asking: pa.Table, changes: pa.Table) -> tuple[Numbers, pa.Table]:
     """The number of every asking tuple's key; and the changes with theirs beside them."""
     together = {
         str(place): pa.chunked_array(
@@ -64,7 +64,7 @@ def _numbered(keys: Sequence[Key], asking: pa.Table, changes: pa.Table) -> tuple
 
 def _last_of_each_time(changes: pa.Table, columns: Sequence[str]) -> pa.Table:
     """The changes by key and time; of those of one time the last in sequence."""
-    changes = ordered(changes, (KEY, "ts", *columns))
+    changes = order_rows(changes, (KEY, "ts", *columns))
     keys, at = _keys(changes), times(changes)
     last = np.ones(len(keys), bool)
     last[:-1] = (keys[1:] != keys[:-1]) | (at[1:] != at[:-1])
@@ -73,15 +73,15 @@ def _last_of_each_time(changes: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 def _results(operator: AsOfOperator, asking: pa.Table, asked: Numbers, changes: pa.Table) -> pa.Table:
     at, of = times(asking), times(changes)
-    by = order([pa.array(asked), pa.array(at)])
+    by = sort_order([pa.array(asked), pa.array(at)])
     found = np.empty(len(by), np.int64)
-    numba_loops.as_of(asked[by], at[by], _keys(changes), of, found)
+    numba_loops.asof_positions(asked[by], at[by], _keys(changes), of, found)
     met = found >= 0
     if operator.within is not None:
         met[met] = at[by][met] - of[found[met]] <= operator.within
-    parts = [side_by_side(operator, arrow.take(asking, by[met]), arrow.take(changes, found[met]))]
+    parts = [side_by_side(operator, arrow.take_rows(asking, by[met]), arrow.take_rows(changes, found[met]))]
     if operator.keep and not met.all():
-        parts.append(side_by_side(operator, arrow.take(asking, by[~met]), None))
+        parts.append(side_by_side(operator, arrow.take_rows(asking, by[~met]), None))
     return pa.concat_tables(parts)
 
 

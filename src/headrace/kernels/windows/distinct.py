@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar import arrow, duck
-from headrace.kernels.stateless.steps import in_schema, sequence
+from headrace.kernels.stateless.steps import in_schema, in_sequence
 from headrace.kernels.windows.aggregate import times
 
 KEPT = "__kept"  # of a row of the state: it was put out; else it still waits
@@ -35,15 +35,17 @@ def keep_first(by: Sequence[str], within: int, held: pa.Table, bound: int) -> tu
 def _walk_order(by: Sequence[str], rows: pa.Table) -> pa.Table:
     """With a number for the key of each, keys together, in sequence within a key. Null is a value."""
     columns = [name for name in rows.column_names if name != KEPT]
-    ordered = sequence(rows, columns)
+    ordered = in_sequence(rows, columns)
     ordered = ordered.append_column(_SEQ, pa.array(np.arange(ordered.num_rows)))
     keys = ", ".join(duck.quote(name) for name in by) or "1"
-    found = duck.run(
+    found = duck.run_select(
         f"SELECT {_SEQ}, min({_SEQ}) OVER (PARTITION BY {keys}) AS {_KEY} FROM __tuples", {duck.TUPLES: ordered}
     )
     numbers, first = (np.asarray(found.column(name)).astype(np.int64) for name in (_SEQ, _KEY))
     order = np.lexsort((numbers, first))
-    return in_schema(arrow.take(ordered, numbers[order]), ordered.schema).append_column(_KEY, pa.array(first[order]))
+    return in_schema(arrow.take_rows(ordered, numbers[order]), ordered.schema).append_column(
+        _KEY, pa.array(first[order])
+    )
 
 
 def _walk(

@@ -70,7 +70,7 @@ def _by_duckdb(table: pa.Table, by: Sequence[str]) -> Numbers:
     rows = table.select(list(by)).append_column(_ROW, pa.array(np.arange(table.num_rows)))
     keys = ", ".join(duck.quote(name) for name in by)
     sql = f"SELECT {_ROW}, min({_ROW}) OVER (PARTITION BY {keys}) AS {_KEY} FROM __tuples"
-    found = duck.run(sql, {duck.TUPLES: rows})
+    found = duck.run_select(sql, {duck.TUPLES: rows})
     numbers = np.empty(table.num_rows, np.int64)
     numbers[np.asarray(found.column(_ROW))] = np.asarray(found.column(_KEY))
     return numbers

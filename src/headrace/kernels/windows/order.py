@@ -12,18 +12,18 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.kernels.stateless.steps import sequence
+from headrace.kernels.stateless.steps import in_sequence
 from headrace.kernels.windows.aggregate import times
 
 
-def release(held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+def release_in_sequence(held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
     """(the tuples below the bound in sequence, the others)."""
     ready = pa.array(times(held) < bound)
     waiting = held.filter(pa.array(times(held) >= bound))
-    return sequence(held.filter(ready), held.column_names), waiting
+    return in_sequence(held.filter(ready), held.column_names), waiting
 
 
-def rank(left: pa.Table, right: pa.Table, given: tuple[int, int]) -> tuple[pa.Table, pa.Table]:
+def rank_tuples(left: pa.Table, right: pa.Table, given: tuple[int, int]) -> tuple[pa.Table, pa.Table]:
     """Number released tuples of two streams that are walked together; at equal times L comes before R.
 
     `__rank` is a tuple's number in its own stream, `__other` how many of the other stream came before it; `given` are

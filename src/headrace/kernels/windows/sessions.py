@@ -19,29 +19,37 @@ import pyarrow as pa
 
 from headrace.columnar import numba_loops
 from headrace.columnar.arrow import Numbers
-from headrace.columnar.sorting import order
+from headrace.columnar.sorting import sort_order
 from headrace.kernels.stateless.steps import in_schema
-from headrace.kernels.windows.aggregate import PANE, computed, evaluated, grouping, keys_sql, numbered, times
+from headrace.kernels.windows.aggregate import (
+    PANE,
+    compute_keys,
+    evaluate_aggregates,
+    grouping,
+    keys_sql,
+    number_groups,
+    times,
+)
 from headrace.kernels.windows.numbered_keys import key_numbers
-from headrace.support.event_time import minus
+from headrace.support.event_time import move_back
 
 if TYPE_CHECKING:
-    from headrace.operators.session_aggregate import SessionOperator, StretchSessionsOperator, TupleSessionsOperator
+    from headrace.operators.session_aggregate import PartialSessionsOperator, SessionOperator, TupleSessionsOperator
 
 FIRST = "__first"  # of a stretch; its `ts` is the last
 SESSION = "__session"
 Marks = npt.NDArray[np.bool_]
 
 
-def stretches_of(operator: StretchSessionsOperator, tuples: pa.Table) -> pa.Table:
+def stretches_of(operator: PartialSessionsOperator, tuples: pa.Table) -> pa.Table:
     """One row per group and pane: the grouping columns, the first and the last `ts`, and the partials."""
     panes = times(tuples) // operator.gap
     columns = [(FIRST, "min(ts)"), *((name, sql) for partial in operator.partials for name, sql, _ in partial.columns)]
     sql = grouping(operator, PANE, columns, ts="max(ts)")
-    return evaluated(operator, sql, tuples.append_column(PANE, pa.array(panes))).drop_columns([PANE])
+    return evaluate_aggregates(operator, sql, tuples.append_column(PANE, pa.array(panes))).drop_columns([PANE])
 
 
-def close_stretches(operator: StretchSessionsOperator, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+def close_partial_sessions(operator: PartialSessionsOperator, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
     """(the results of the sessions that are complete, the stretches of the others).
 
     Merging and what is made of the merged values are one query, as for panes.
@@ -50,13 +58,13 @@ def close_stretches(operator: StretchSessionsOperator, held: pa.Table, bound: in
     held, complete = _with_sessions(operator, held, first, bound)
     merged = [(FIRST, f"min({FIRST})"), *(pair for partial in operator.partials for pair in partial.merged)]
     bounds = ["ts", f"{FIRST} AS window_start", "ts AS window_end"]
-    made = [*keys_sql(operator, SESSION), *bounds, *computed(operator.functions)]
+    made = [*keys_sql(operator, SESSION), *bounds, *compute_keys(operator.functions)]
     sql = f"SELECT {', '.join(made)} FROM ({grouping(operator, SESSION, merged, ts='max(ts)')})"
     results = _results(operator, sql, held.filter(pa.array(complete)))
     return results, _joined(operator, held.filter(pa.array(~complete))).drop_columns([SESSION])
 
 
-def _joined(operator: StretchSessionsOperator, held: pa.Table) -> pa.Table:
+def _joined(operator: PartialSessionsOperator, held: pa.Table) -> pa.Table:
     """One stretch for each session; most are one already."""
     numbers = np.asarray(held.column(SESSION))
     alone = np.bincount(numbers, minlength=1)[numbers] == 1
@@ -64,16 +72,16 @@ def _joined(operator: StretchSessionsOperator, held: pa.Table) -> pa.Table:
         return held
     columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
     sql = grouping(operator, SESSION, [(FIRST, f"min({FIRST})"), *columns], ts="max(ts)")
-    together = in_schema(evaluated(operator, sql, held.filter(pa.array(~alone))), held.schema)
+    together = in_schema(evaluate_aggregates(operator, sql, held.filter(pa.array(~alone))), held.schema)
     return pa.concat_tables([held.filter(pa.array(alone)), together])
 
 
-def close_tuples(operator: TupleSessionsOperator, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+def close_tuple_sessions(operator: TupleSessionsOperator, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
     """The same from the tuples themselves: (results, the tuples of sessions that are not complete)."""
     found, complete = _with_sessions(operator, held, times(held), bound)
     found = found.filter(pa.array(complete))
     if operator.ordered:
-        found = numbered(found, operator.schemas[0].names)
+        found = number_groups(found, operator.schemas[0].names)
     bounds = [("window_start", "min(ts)"), ("window_end", "max(ts)")]
     sql = grouping(operator, SESSION, [*bounds, *operator.functions], ts="max(ts)")
     return _results(operator, sql, found), held.filter(pa.array(~complete))
@@ -81,21 +89,23 @@ def close_tuples(operator: TupleSessionsOperator, held: pa.Table, bound: int) ->
 
 def _results(operator: SessionOperator, sql: str, found: pa.Table) -> pa.Table:
     return (
-        in_schema(evaluated(operator, sql, found), operator.schema) if found.num_rows else operator.schema.empty_table()
+        in_schema(evaluate_aggregates(operator, sql, found), operator.schema)
+        if found.num_rows
+        else operator.schema.empty_table()
     )
 
 
 def _with_sessions(operator: SessionOperator, held: pa.Table, first: Numbers, bound: int) -> tuple[pa.Table, Marks]:
     """With the number of its session beside every row; and which are of complete ones."""
     numbers, latest = session_numbers(key_numbers(held, operator.by), first, times(held), operator.gap)
-    complete = latest < minus(bound, operator.gap)
+    complete = latest < move_back(bound, operator.gap)
     return held.append_column(SESSION, pa.array(numbers)), complete[numbers]
 
 
 def session_numbers(keys: Numbers, first: Numbers, last: Numbers, gap: int) -> tuple[Numbers, Numbers]:
     """(the number of every stretch's session, the last time of each session); stretches in any order."""
-    by = order([pa.array(keys), pa.array(first)])
+    by = sort_order([pa.array(keys), pa.array(first)])
     numbers, latest, found = (np.empty(len(keys), np.int64) for _ in range(3))
-    many = numba_loops.sessions(keys[by], first[by], last[by], gap, numbers, latest)
+    many = numba_loops.number_sessions(keys[by], first[by], last[by], gap, numbers, latest)
     found[by] = numbers
     return found, latest[:many]

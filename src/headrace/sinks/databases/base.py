@@ -22,7 +22,7 @@ TABLE = "table"  # what `Session.hold` returns if rows that are added to it stay
 
 
 @dataclass(frozen=True)
-class Column:
+class DatabaseColumn:
     """A column of an existing table."""
 
     name: str
@@ -34,19 +34,19 @@ class Column:
 class Session(Protocol):
     """One transaction."""
 
-    def hold(self, *tables: Table) -> list[str | None]:
+    def hold(self, *tables: TableName) -> list[str | None]:
         """Return for each name what it stands for, such as a table or a view, or None. It stays so until the transaction ends."""
 
-    def columns(self, table: Table) -> list[Column]:
+    def columns(self, table: TableName) -> list[DatabaseColumn]:
         """Return the columns of a table that is there."""
 
-    def keys(self, table: Table) -> list[frozenset[str]]:
+    def keys(self, table: TableName) -> list[frozenset[str]]:
         """Return the sets of columns that are unique."""
 
     def execute(self, statement: str, *values: str | int) -> Rows:
         """Values stand in the statement as $1, $2 ..."""
 
-    def insert(self, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
+    def insert(self, table: TableName, rows: pa.Table, key: Sequence[str]) -> None:
         """With a key: in place of the row that has it, if there is one."""
 
 
@@ -68,7 +68,7 @@ class Database(Protocol):
 
 
 @dataclass(frozen=True)
-class Table:
+class TableName:
     """A table's name, perhaps with that of its schema."""
 
     name: str
@@ -78,15 +78,15 @@ class Table:
     def quoted(self) -> str:
         return ".".join(quoted(part) for part in (self.schema, self.name) if part is not None)
 
-    def beside(self, name: str) -> Table:
+    def beside(self, name: str) -> TableName:
         """Another one of the same schema."""
-        return Table(name, self.schema)
+        return TableName(name, self.schema)
 
     def __str__(self) -> str:
         return self.name if self.schema is None else f"{self.schema}.{self.name}"
 
 
-def as_text(shown: str | Secret) -> str:
+def url_text(shown: str | Secret) -> str:
     """Return a URL that can be shown as a text; one that is secret by the name of its variable."""
     return shown if isinstance(shown, str) else repr(shown)
 
@@ -99,12 +99,12 @@ def listed(names: Sequence[str]) -> str:
     return ", ".join(map(quoted, names))
 
 
-def insertion(table: Table, source: str, names: Sequence[str]) -> str:
+def insertion(table: TableName, source: str, names: Sequence[str]) -> str:
     """Return the statement that adds the rows of `source`."""
     return f"INSERT INTO {table.quoted} ({listed(names)}) {source}"
 
 
-def upsert(table: Table, source: str, names: Sequence[str], key: Sequence[str], *, touch: bool = False) -> str:
+def upsert(table: TableName, source: str, names: Sequence[str], key: Sequence[str], *, touch: bool = False) -> str:
     """Return the statement that adds the rows of `source` and replaces those with the same key; all three databases take it.
 
     touch: where a row is its key, write the key again, so that the row counts as stored.
@@ -114,14 +114,14 @@ def upsert(table: Table, source: str, names: Sequence[str], key: Sequence[str], 
     return f"{insertion(table, source, names)} ON CONFLICT ({listed(key)}) DO {action}"
 
 
-def refused(place: object, why: str) -> SinkError:
+def refusal(place: object, why: str) -> SinkError:
     """Return the error for a statement that a database will refuse again."""
     return SinkError(
         f"{place}: {why}; correct the table, its constraints, triggers or rights, or the query, and start again"
     )
 
 
-def altered(table: Table, stored: int, given: int) -> SinkError:
+def altered_error(table: TableName, stored: int, given: int) -> SinkError:
     return SinkError(
         f"table {table} does not keep rows as they come: {given - stored} of {given} rows were changed or left out, such as by a"
         " trigger; let triggers leave the columns of the results alone, or give another table, and start again"

@@ -14,13 +14,23 @@ from pathlib import Path
 import duckdb
 import pyarrow as pa
 
-from headrace.sinks.databases.base import TABLE, Column, Rows, Table, as_text, insertion, listed, refused, upsert
-from headrace.sinks.patience import Away
-from headrace.support.secrets import Sealed, Secret
+from headrace.sinks.databases.base import (
+    TABLE,
+    DatabaseColumn,
+    Rows,
+    TableName,
+    insertion,
+    listed,
+    refusal,
+    upsert,
+    url_text,
+)
+from headrace.sinks.patience import Unreachable
+from headrace.support.secrets import SealedSettings, Secret
 
-GIVEN = "headrace_rows"  # rows on their way in
+INCOMING_ROWS = "headrace_rows"  # rows on their way in
 _one_at_a_time = threading.Lock()  # in a process: who opens a file that another thread closes finds it half there
-AWAY = (
+UNREACHABLE = (
     *(duckdb.IOException, duckdb.TransactionException),
     *(duckdb.ConnectionException, duckdb.ResourceInUseException),  # a connection of this process has the file open
 )
@@ -40,13 +50,13 @@ WIDER = {
 }
 
 
-class Duck:
+class DuckDBDatabase:
     name = "DuckDB"
 
     def __init__(self, path: Path, shown: Secret | None = None) -> None:
         self.path = path
         self.shown: str | Secret = shown or f"duckdb:///{path}"
-        self._hidden = Sealed(None, [str(path)] if shown else [])
+        self._hidden = SealedSettings(None, [str(path)] if shown else [])
 
     def type_of(self, kind: pa.DataType) -> str | None:
         return _type_of(kind)
@@ -55,12 +65,12 @@ class Duck:
         return found == wanted or found in WIDER.get(wanted, ())
 
     @contextmanager
-    def transaction(self) -> Iterator[_Session]:
+    def transaction(self) -> Iterator[_DuckDBSession]:
         with _one_at_a_time, self._in_words():
             with closing(duckdb.connect(self.path)) as connection:
                 connection.execute("BEGIN")
                 try:
-                    yield _Session(connection)
+                    yield _DuckDBSession(connection)
                     connection.execute("COMMIT")
                 except BaseException:
                     _roll_back(connection)
@@ -72,23 +82,23 @@ class Duck:
             try:
                 yield
             except duckdb.Error as error:
-                if isinstance(error, AWAY) and NO_DATABASE not in str(error):
-                    raise Away(f"{self}: {error}") from None
-                raise refused(self, str(error)) from None
+                if isinstance(error, UNREACHABLE) and NO_DATABASE not in str(error):
+                    raise Unreachable(f"{self}: {error}") from None
+                raise refusal(self, str(error)) from None
 
     def close(self) -> None:
         pass
 
     def __str__(self) -> str:
-        return as_text(self.shown)
+        return url_text(self.shown)
 
 
 @functools.cache
 def _type_of(kind: pa.DataType) -> str:
     """As DuckDB itself names it."""
     with closing(duckdb.connect()) as connection:
-        connection.register(GIVEN, pa.schema([("v", kind)]).empty_table())
-        return str(connection.execute(f"DESCRIBE SELECT v FROM {GIVEN}").fetchall()[0][1])
+        connection.register(INCOMING_ROWS, pa.schema([("v", kind)]).empty_table())
+        return str(connection.execute(f"DESCRIBE SELECT v FROM {INCOMING_ROWS}").fetchall()[0][1])
 
 
 def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
@@ -96,11 +106,11 @@ def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("ROLLBACK")
 
 
-class _Session:
+class _DuckDBSession:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
 
-    def hold(self, *tables: Table) -> list[str | None]:
+    def hold(self, *tables: TableName) -> list[str | None]:
         """The transaction sees one state of the file, and fails at its end if another has changed a table since."""
         known = set(self.execute(_NAMES.format("table_name", "duckdb_tables")))
         if all(_name(table) in known for table in tables):  # a look at the catalog takes longer than all else
@@ -108,13 +118,13 @@ class _Session:
         views = set(self.execute(_NAMES.format("view_name", "duckdb_views")))
         return [TABLE if _name(t) in known else "view" if _name(t) in views else None for t in tables]
 
-    def columns(self, table: Table) -> list[Column]:
+    def columns(self, table: TableName) -> list[DatabaseColumn]:
         found = self.execute(
             'SELECT name, type, "notnull" AND dflt_value IS NULL FROM pragma_table_info($1)', table.quoted
         )
-        return [Column(*row) for row in found]
+        return [DatabaseColumn(*row) for row in found]
 
-    def keys(self, table: Table) -> list[frozenset[str]]:
+    def keys(self, table: TableName) -> list[frozenset[str]]:
         found = self.execute(
             "SELECT constraint_column_names FROM duckdb_constraints() WHERE database_name = current_database() AND"
             " constraint_type IN ('PRIMARY KEY', 'UNIQUE') AND table_name = $1 AND schema_name = $2",
@@ -125,14 +135,14 @@ class _Session:
     def execute(self, statement: str, *values: str | int) -> Rows:
         return self.connection.execute(statement, list(values) or None).fetchall()
 
-    def insert(self, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
+    def insert(self, table: TableName, rows: pa.Table, key: Sequence[str]) -> None:
         names = rows.column_names
-        source = f"SELECT {listed(names)} FROM {GIVEN}"
+        source = f"SELECT {listed(names)} FROM {INCOMING_ROWS}"
         statement = upsert(table, source, names, key) if key else insertion(table, source, names)
-        self.connection.register(GIVEN, rows)
+        self.connection.register(INCOMING_ROWS, rows)
         self.connection.execute(statement)
-        self.connection.unregister(GIVEN)
+        self.connection.unregister(INCOMING_ROWS)
 
 
-def _name(table: Table) -> tuple[str, str]:
+def _name(table: TableName) -> tuple[str, str]:
     return table.name, table.schema or "main"

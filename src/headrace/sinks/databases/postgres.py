@@ -18,20 +18,20 @@ import pyarrow as pa
 
 from headrace.sinks.databases.base import (
     TABLE,
-    Column,
+    DatabaseColumn,
     Rows,
-    Table,
-    altered,
-    as_text,
+    TableName,
+    altered_error,
     insertion,
     listed,
-    refused,
+    refusal,
     upsert,
+    url_text,
 )
-from headrace.sinks.databases.postgres_url import address
-from headrace.sinks.extras import library
-from headrace.sinks.patience import Away
-from headrace.support.secrets import Sealed, Secret
+from headrace.sinks.databases.postgres_url import parse_url
+from headrace.sinks.extras import import_extra
+from headrace.sinks.patience import Unreachable
+from headrace.support.secrets import SealedSettings, Secret
 
 WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds or milliseconds
     "connect_timeout": "10",
@@ -46,10 +46,10 @@ SETTINGS = (
     "SELECT set_config('lock_timeout', '30s', true), set_config('statement_timeout', '0', true), set_config("
     "'synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)",
 )
-AWAY = re.compile(
+UNREACHABLE = re.compile(
     r"08...|53...|57P0[1-5]|55P03|40001|40P01|25006"
 )  # gone, full, shut down, locked, a conflict, a standby
-GIVEN = "headrace_rows"  # rows on their way to a table with a key
+INCOMING_ROWS = "headrace_rows"  # rows on their way to a table with a key
 
 _TYPES: list[tuple[Any, str]] = [
     (pa.types.is_boolean, "boolean"),
@@ -87,15 +87,15 @@ _FOUND = re.compile(r'" \([0-9A-Fa-f.:%]+\)(?=, port )')  # as in: server at "ho
 _VARYING = re.compile(r"character varying\(\d+\)")
 
 
-class Postgres:
+class PostgresDatabase:
     name = "PostgreSQL"
 
     def __init__(self, url: str, shown: Secret | None = None) -> None:
-        self._driver = library("adbc_driver_postgresql.dbapi", "postgres", "hr.sinks.database('postgresql://...')")
-        found = address(url)
+        self._driver = import_extra("adbc_driver_postgresql.dbapi", "postgres", "hr.sinks.database('postgresql://...')")
+        found = parse_url(url)
         self._url = found.with_parameters(WITHOUT_END)
         self.shown: str | Secret = shown or found.shown
-        self._hidden = Sealed(None, found.everything if shown else found.secrets, as_text(self.shown))
+        self._hidden = SealedSettings(None, found.everything if shown else found.secrets, url_text(self.shown))
         self._connection: Any = None
 
     def type_of(self, kind: pa.DataType) -> str | None:
@@ -115,12 +115,12 @@ class Postgres:
         return wanted == "text" and _VARYING.fullmatch(found) is not None  # too long a text is an error, not cut
 
     @contextmanager
-    def transaction(self) -> Iterator[_Session]:
+    def transaction(self) -> Iterator[_PostgresSession]:
         with self._in_words():
             if self._connection is None:
                 self._connection = self._driver.connect(self._url)
             with self._connection.cursor() as cursor:
-                session = _Session(cursor)
+                session = _PostgresSession(cursor)
                 for setting in SETTINGS:
                     session.execute(setting)
                 yield session
@@ -134,9 +134,9 @@ class Postgres:
                 yield
             except self._driver.Error as error:
                 answers, text = self._rolled_back(), self._words(error)
-                if not answers or AWAY.fullmatch(error.sqlstate or ""):
-                    raise Away(f"{self}: {text}") from None
-                raise refused(self, text) from None
+                if not answers or UNREACHABLE.fullmatch(error.sqlstate or ""):
+                    raise Unreachable(f"{self}: {text}") from None
+                raise refusal(self, text) from None
             except BaseException:
                 self._rolled_back()
                 raise
@@ -168,25 +168,25 @@ class Postgres:
                 connection.close()
 
     def __str__(self) -> str:
-        return as_text(self.shown)
+        return url_text(self.shown)
 
     def __repr__(self) -> str:
         return f"Postgres({self.shown!r})"
 
 
-class _Held(NamedTuple):
+class _LockedTable(NamedTuple):
     """The description of a locked table."""
 
     schema: str
     has_triggers: bool  # that may change or drop rows before they are stored
-    columns: list[Column]
+    columns: list[DatabaseColumn]
 
 
-class _Session:
+class _PostgresSession:
     def __init__(self, cursor: Any) -> None:
         self.cursor = cursor
 
-    def hold(self, *tables: Table) -> list[str | None]:
+    def hold(self, *tables: TableName) -> list[str | None]:
         """The lock is that of an insert, which keeps those out who would change a table."""
         kind = "(SELECT relkind::text FROM pg_class WHERE oid = to_regclass(${}))"
         asked = ", ".join(kind.format(place) for place in range(1, len(tables) + 1))
@@ -196,10 +196,10 @@ class _Session:
             self.execute(f"LOCK TABLE {', '.join(locked)} IN ROW EXCLUSIVE MODE")
         return kinds
 
-    def columns(self, table: Table) -> list[Column]:
+    def columns(self, table: TableName) -> list[DatabaseColumn]:
         return self._described(table).columns
 
-    def _described(self, table: Table) -> _Held:
+    def _described(self, table: TableName) -> _LockedTable:
         found = self.execute(
             "SELECT n.nspname::text, EXISTS (SELECT FROM pg_trigger t WHERE (t.tgrelid = c.oid OR t.tgrelid IN (SELECT relid"
             " FROM pg_partition_tree(c.oid))) AND NOT t.tgisinternal AND t.tgenabled <> 'D' AND t.tgtype & 3 = 3),"
@@ -209,9 +209,9 @@ class _Session:
             table.quoted,
         )
         schema, has_triggers = found[0][:2] if found else ("", False)
-        return _Held(schema, has_triggers, [Column(*row[2:]) for row in found])
+        return _LockedTable(schema, has_triggers, [DatabaseColumn(*row[2:]) for row in found])
 
-    def keys(self, table: Table) -> list[frozenset[str]]:
+    def keys(self, table: TableName) -> list[frozenset[str]]:
         found = self.execute(
             "SELECT i.indexrelid::bigint, a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND"
             " a.attnum = ANY(i.indkey) WHERE i.indrelid = to_regclass($1) AND i.indisunique AND i.indpred IS NULL AND"
@@ -227,18 +227,18 @@ class _Session:
         self.cursor.execute(statement, values or None)
         return list(self.cursor.fetchall()) if self.cursor.description else []
 
-    def insert(self, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
+    def insert(self, table: TableName, rows: pa.Table, key: Sequence[str]) -> None:
         """COPY looks in the first schema of the search path only, and SQL in all, so the schema is named."""
         held = self._described(table)
-        rows, table = _as_held(held.columns, rows), Table(table.name, held.schema)
+        rows, table = _as_held(held.columns, rows), TableName(table.name, held.schema)
         if key or held.has_triggers:
             self._insert(table, rows, key, check=held.has_triggers)
         else:
             self._copy(table, rows)
 
-    def _insert(self, table: Table, rows: pa.Table, key: Sequence[str], *, check: bool) -> None:
+    def _insert(self, table: TableName, rows: pa.Table, key: Sequence[str], *, check: bool) -> None:
         """Insert through a temporary table; check: compare what was stored with what was given."""
-        given, names = Table(GIVEN, "pg_temp"), rows.column_names
+        given, names = TableName(INCOMING_ROWS, "pg_temp"), rows.column_names
         self.execute(
             f"CREATE TEMPORARY TABLE {given.quoted} ON COMMIT DROP AS SELECT {listed(names)} FROM {table.quoted} WITH NO DATA"
         )
@@ -253,13 +253,13 @@ class _Session:
             f" SELECT count(*) FROM (SELECT {listed(names)} FROM {given.quoted} EXCEPT ALL SELECT {listed(names)} FROM stored) AS x"
         )
         if missing:
-            raise altered(table, rows.num_rows - missing, rows.num_rows)
+            raise altered_error(table, rows.num_rows - missing, rows.num_rows)
 
-    def _copy(self, table: Table, rows: pa.Table) -> None:
+    def _copy(self, table: TableName, rows: pa.Table) -> None:
         self.cursor.adbc_ingest(table.name, rows, mode="append", db_schema_name=table.schema)
 
 
-def _as_held(columns: Sequence[Column], rows: pa.Table) -> pa.Table:
+def _as_held(columns: Sequence[DatabaseColumn], rows: pa.Table) -> pa.Table:
     """COPY takes exactly the type of the column."""
     known = {column.name: _SENT.get(column.type) for column in columns}
     for place, field in enumerate(rows.schema):

@@ -21,13 +21,13 @@ from urllib.parse import unquote, urlencode
 from headrace.errors import QueryError
 
 SECRET = {"password", "sslpassword", "passfile", "oauth_client_secret", "scram_client_key", "scram_server_key"}
-SHOWN = {
+SHOWN_PARAMETERS = {
     "user": ":/?#&=",
     "host": "?#&=",
     "port": "",
     "dbname": ":/?#&=",
 }  # and characters that keep one from being shown
-KNOWN = {  # parameters of libpq 18 whose names and values hold no secret; those that are not known are taken for one
+HARMLESS_PARAMETERS = {  # parameters of libpq 18 whose names and values hold no secret; those that are not known are taken for one
     *("application_name", "channel_binding", "client_encoding", "connect_timeout", "fallback_application_name"),
     *("gssdelegation", "gssencmode", "gsslib", "hostaddr", "keepalives", "keepalives_count", "keepalives_idle"),
     *("keepalives_interval", "krbsrvname", "load_balance_hosts", "max_protocol_version", "min_protocol_version"),
@@ -43,7 +43,7 @@ _HOST = re.compile(r"(?:\[([^]]+)\]|([^:/?,\[][^:/?,]*|))(?::([^/?,]*))?(,|(?=[/
 
 
 @dataclass(frozen=True)
-class Address:
+class PostgresURL:
     """A URL, and its parts as they stand in it."""
 
     url: str
@@ -59,7 +59,7 @@ class Address:
     @property
     def shown(self) -> str:
         """Return the URL with user, hosts, ports and database only."""
-        user, host, port, database = (self._shown(name) for name in SHOWN)
+        user, host, port, database = (self._shown(name) for name in SHOWN_PARAMETERS)
         hosts, ports = host.split(","), port.split(",")
         ports = ports * len(hosts) if len(ports) == 1 else ports
         named = [f"[{name}]" if ":" in name and "/" not in name else name for name in hosts]
@@ -71,15 +71,17 @@ class Address:
         return "***" if self._is_secret(name, part) else part
 
     def _is_secret(self, name: str, part: str) -> bool:
-        if name in SHOWN:
-            return any(character in SHOWN[name] for character in part)
-        return name not in KNOWN
+        if name in SHOWN_PARAMETERS:
+            return any(character in SHOWN_PARAMETERS[name] for character in part)
+        return name not in HARMLESS_PARAMETERS
 
     @property
     def secrets(self) -> list[str]:
         """Return what no text may hold: passwords, and all that is not known to be something else."""
         found = _each(part for name, part in self.parts.items() if self._is_secret(name, part))
-        return found + [name for name in self.parts if name not in KNOWN | SECRET | SHOWN.keys()]
+        return found + [
+            name for name in self.parts if name not in HARMLESS_PARAMETERS | SECRET | SHOWN_PARAMETERS.keys()
+        ]
 
     @property
     def everything(self) -> list[str]:
@@ -92,7 +94,7 @@ def _each(parts: Iterable[str]) -> list[str]:
     return [each for part in parts for each in (part, *part.split(","))]
 
 
-def address(url: str) -> Address:
+def parse_url(url: str) -> PostgresURL:
     """Take a URL apart. A refusal quotes nothing of the URL, because any part of it may be a part of a password."""
     if _BROKEN.search(url):
         raise _refused(
@@ -112,7 +114,7 @@ def address(url: str) -> Address:
     parts = {name: part for name, part in parts.items() if part} | _parameters(query)
     if not all(re.fullmatch(r"\d{0,5}", port) for port in parts.get("port", "").split(",")):
         raise _refused("a port is not a number; write / as %2F in a user or a password")
-    return Address(url, parts, bool(mark))
+    return PostgresURL(url, parts, bool(mark))
 
 
 def _hosts(rest: str) -> tuple[str, str, str]:

@@ -17,23 +17,39 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SinkError
-from headrace.sinks.databases.base import Column, Rows, Table, altered, as_text, insertion, quoted, refused, upsert
-from headrace.sinks.patience import Away
-from headrace.support.secrets import Sealed, Secret
+from headrace.sinks.databases.base import (
+    DatabaseColumn,
+    Rows,
+    TableName,
+    altered_error,
+    insertion,
+    quoted,
+    refusal,
+    upsert,
+    url_text,
+)
+from headrace.sinks.patience import Unreachable
+from headrace.support.secrets import SealedSettings, Secret
 
 BUSY = 5.0  # seconds that SQLite itself waits for others
-LARGEST = 2**63
-AT_ONCE = 50_000  # rows that are Python objects at a time
-AWAY = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+LARGEST_INTEGER = 2**63
+ROWS_TOGETHER = 50_000  # rows that are Python objects at a time
+UNREACHABLE = {
+    sqlite3.SQLITE_BUSY,
+    sqlite3.SQLITE_LOCKED,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+}
 
 
-class Sqlite:
+class SQLiteDatabase:
     name = "SQLite"
 
     def __init__(self, path: Path, shown: Secret | None = None) -> None:
         self.path = path
         self.shown: str | Secret = shown or f"sqlite:///{path}"
-        self._hidden = Sealed(None, [str(path)] if shown else [])
+        self._hidden = SealedSettings(None, [str(path)] if shown else [])
 
     def type_of(self, kind: pa.DataType) -> str | None:
         t = pa.types
@@ -59,12 +75,12 @@ class Sqlite:
         return affinity(found) in fine[wanted]
 
     @contextmanager
-    def transaction(self) -> Iterator[_Session]:
+    def transaction(self) -> Iterator[_SQLiteSession]:
         with self._in_words():
             with closing(sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    yield _Session(connection)
+                    yield _SQLiteSession(connection)
                     connection.execute("COMMIT")
                 except BaseException:
                     if connection.in_transaction:
@@ -77,36 +93,36 @@ class Sqlite:
             try:
                 yield
             except sqlite3.Error as error:
-                if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in AWAY:
-                    raise Away(f"{self}: {error}") from None
-                raise refused(self, str(error)) from None
+                if (getattr(error, "sqlite_errorcode", 0) & 0xFF) in UNREACHABLE:
+                    raise Unreachable(f"{self}: {error}") from None
+                raise refusal(self, str(error)) from None
 
     def close(self) -> None:
         pass
 
     def __str__(self) -> str:
-        return as_text(self.shown)
+        return url_text(self.shown)
 
 
-class _Session:
+class _SQLiteSession:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
-    def hold(self, *tables: Table) -> list[str | None]:
+    def hold(self, *tables: TableName) -> list[str | None]:
         """The transaction is the only one that writes to the file."""
         return [self._kind(table) for table in tables]
 
-    def _kind(self, table: Table) -> str | None:
+    def _kind(self, table: TableName) -> str | None:
         master = f"{_of(table)}sqlite_master"
         found = self.execute(
             f"SELECT type FROM {master} WHERE type IN ('table', 'view') AND name = $1 COLLATE NOCASE", table.name
         )
         return found[0][0] if found else None
 
-    def columns(self, table: Table) -> list[Column]:
+    def columns(self, table: TableName) -> list[DatabaseColumn]:
         found = self.connection.execute(f"PRAGMA {_of(table)}table_xinfo({quoted(table.name)})").fetchall()
         return [
-            Column(
+            DatabaseColumn(
                 name,
                 kind,
                 bool(needed and default is None and not hidden and not (key and kind == "INTEGER")),
@@ -115,7 +131,7 @@ class _Session:
             for _, name, kind, needed, default, key, hidden in found
         ]
 
-    def keys(self, table: Table) -> list[frozenset[str]]:
+    def keys(self, table: TableName) -> list[frozenset[str]]:
         of, name = _of(table), quoted(table.name)
         indexes = self.connection.execute(f"PRAGMA {of}index_list({name})").fetchall()
         whole = [index[1] for index in indexes if index[2] and not index[4]]  # unique, and of all rows
@@ -126,21 +142,21 @@ class _Session:
     def execute(self, statement: str, *values: str | int) -> Rows:
         return self.connection.execute(statement.replace("$", "?"), values).fetchall()
 
-    def insert(self, table: Table, rows: pa.Table, key: Sequence[str]) -> None:
+    def insert(self, table: TableName, rows: pa.Table, key: Sequence[str]) -> None:
         names = rows.column_names
         values = f"VALUES ({', '.join('?' * len(names))})"
         statement = upsert(table, values, names, key) if key else insertion(table, values, names)
         statement = statement.replace("INSERT", "INSERT OR ABORT", 1)  # whatever the table says to do about a conflict
         stored = 0
-        for first in range(0, rows.num_rows, AT_ONCE):
-            some = rows.slice(first, AT_ONCE)
+        for first in range(0, rows.num_rows, ROWS_TOGETHER):
+            some = rows.slice(first, ROWS_TOGETHER)
             columns = [as_python(some.column(name), name) for name in names]
             stored += self.connection.executemany(statement, zip(*columns, strict=True)).rowcount
         if stored != rows.num_rows and set(names) != set(key):  # of keys alone, those that are there are not counted
-            raise altered(table, stored, rows.num_rows)
+            raise altered_error(table, stored, rows.num_rows)
 
 
-def _of(table: Table) -> str:
+def _of(table: TableName) -> str:
     return "" if table.schema is None else f"{quoted(table.schema)}."
 
 
@@ -171,7 +187,7 @@ def as_python(column: pa.ChunkedArray, name: str) -> list[Any]:
 
 
 def _decimal(value: Any, scale: int) -> int | str:
-    whole = scale <= 0 and -LARGEST <= value < LARGEST
+    whole = scale <= 0 and -LARGEST_INTEGER <= value < LARGEST_INTEGER
     return int(value) if whole else f"{value:f}"
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headrace.errors import QueryError, QueryTypeError, SourceAway, SourceError
-from headrace.support.event_time import micros
-from headrace.support.extras import library
-from headrace.support.secrets import SERVERS_ARE_SHOWN, Sealed, masked, refuse_secret
+from headrace.support.event_time import to_micros
+from headrace.support.extras import import_extra
+from headrace.support.secrets import SERVERS_ARE_SHOWN, SealedSettings, mask_secrets, refuse_secret
 
 ASKED = 5.0  # seconds that one question may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
@@ -34,10 +34,10 @@ Start = str | dt.datetime
 
 
 def confluent(module: str = "confluent_kafka") -> Any:
-    return library(module, "kafka", "hr.kafka")
+    return import_extra(module, "kafka", "hr.kafka")
 
 
-class Place(NamedTuple):
+class TopicPartition(NamedTuple):
     """A partition of a topic."""
 
     topic: str
@@ -48,16 +48,18 @@ class Place(NamedTuple):
         return f"{self.topic}/{self.number}"
 
     @staticmethod
-    def of(name: str) -> Place:
+    def of(name: str) -> TopicPartition:
         topic, _, number = name.rpartition("/")
-        return Place(topic, int(number))
+        return TopicPartition(topic, int(number))
 
 
-class Servers:
+class BrokerSettings:
     """Where brokers are, and the settings of clients, which may hold secrets. Tasks get them with the values of secrets."""
 
     def __init__(self, servers: str, settings: Mapping[str, Any] | None = None) -> None:
-        self._given = Sealed({**(settings or {}), "bootstrap.servers": servers}, kept=str(masked(servers))).open()
+        self._given = SealedSettings(
+            {**(settings or {}), "bootstrap.servers": servers}, kept=str(mask_secrets(servers))
+        ).open()
 
     @property
     def shown(self) -> str:
@@ -114,7 +116,7 @@ def _say_nothing(error: object) -> None:
     """Whoever waits for an answer sees that there is none."""
 
 
-def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> Servers:
+def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> BrokerSettings:
     refuse_secret(servers, SERVERS_ARE_SHOWN)
     found = servers if isinstance(servers, str) else ",".join(map(str, servers)) if servers else ""
     if not found.strip():
@@ -126,12 +128,12 @@ def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | 
             raise QueryError(f"settings must not have {name!r}: {say}")
     if wrong := [name for name in given if not isinstance(name, str)]:
         raise QueryTypeError(f"settings must be those of librdkafka by name, such as 'sasl.password'; found {wrong!r}")
-    found_servers = Servers(found, given)
+    found_servers = BrokerSettings(found, given)
     _try(found_servers)
     return found_servers
 
 
-def _try(servers: Servers) -> None:
+def _try(servers: BrokerSettings) -> None:
     """A setting that does not exist, or a value that cannot be, is known before anything runs."""
     try:
         servers.consumer().close()
@@ -145,15 +147,15 @@ def _reason(error: Any) -> str:
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicDescription:
     id: str  # the broker's own name: a topic that was made again has another
     partitions: tuple[int, ...]
 
 
-class Client:
+class BrokerClient:
     """A broker that is asked in the driver."""
 
-    def __init__(self, servers: Servers) -> None:
+    def __init__(self, servers: BrokerSettings) -> None:
         self.servers = servers
         self._admin: Any = None
         self._answered = False  # once: whoever was let in is not refused because a broker stumbles
@@ -163,13 +165,13 @@ class Client:
         if _is_refusal(error.name()):
             self._refusal = error
 
-    def topics(self, names: Iterable[str]) -> dict[str, Topic | None]:
+    def topics(self, names: Iterable[str]) -> dict[str, TopicDescription | None]:
         """By name; None: there is no such topic."""
         kafka = confluent()
         futures = self._asked("describe_topics", kafka.TopicCollection(list(names)))
         return {name: self._topic(name, future) for name, future in futures.items()}
 
-    def _topic(self, name: str, future: Any) -> Topic | None:
+    def _topic(self, name: str, future: Any) -> TopicDescription | None:
         unknown = confluent().KafkaError.UNKNOWN_TOPIC_OR_PART
         with self.servers.hiding():
             try:
@@ -178,30 +180,30 @@ class Client:
                 if _code(error) == unknown:
                     return None
                 raise self._told(error, f"topic {name!r}") from None
-        return Topic(str(found.topic_id), tuple(sorted(partition.id for partition in found.partitions)))
+        return TopicDescription(str(found.topic_id), tuple(sorted(partition.id for partition in found.partitions)))
 
-    def beginnings(self, places: Iterable[Place]) -> dict[Place, int]:
+    def beginnings(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return self._offsets(places, self._spec.earliest())
 
-    def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+    def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Up to which messages are stable."""
         return self._offsets(places, self._spec.latest())
 
-    def starts(self, places: Sequence[Place], start: Start) -> dict[Place, int]:
+    def starts(self, places: Sequence[TopicPartition], start: Start) -> dict[TopicPartition, int]:
         """Where reading begins."""
         if start == "earliest":
             return self.beginnings(places)
         ends = self.ends(places)
         if not isinstance(start, dt.datetime):
             return ends
-        found = self._offsets(places, self._spec.for_timestamp(-(-micros(start) // 1000)))
+        found = self._offsets(places, self._spec.for_timestamp(-(-to_micros(start) // 1000)))
         return {place: ends[place] if offset < 0 else min(offset, ends[place]) for place, offset in found.items()}
 
     @property
     def _spec(self) -> Any:
         return confluent("confluent_kafka.admin").OffsetSpec
 
-    def _offsets(self, places: Iterable[Place], spec: Any) -> dict[Place, int]:
+    def _offsets(self, places: Iterable[TopicPartition], spec: Any) -> dict[TopicPartition, int]:
         kafka = confluent()
         asked = {kafka.TopicPartition(*place): spec for place in places}
         if not asked:
@@ -209,7 +211,7 @@ class Client:
         futures = self._asked("list_offsets", asked, isolation_level=kafka.IsolationLevel.READ_COMMITTED)
         found = {}
         for at, future in futures.items():
-            place = Place(at.topic, at.partition)
+            place = TopicPartition(at.topic, at.partition)
             with self.servers.hiding():
                 try:
                     found[place] = future.result(2 * ASKED).offset

@@ -27,8 +27,8 @@ import pyarrow.json as pj
 
 from headrace.columnar.types import TS_TYPE, plain_type
 from headrace.errors import QueryError, QueryTypeError, SourceError
-from headrace.sources import same_kind
-from headrace.support.extras import library
+from headrace.sources import is_same_kind
+from headrace.support.extras import import_extra
 
 FORMATS = ("json", "avro", "arrow", "raw")
 WRITTEN = "@timestamp"  # as the name of the time: when the message was written
@@ -45,7 +45,7 @@ MESSAGE = pa.schema(
     ]
 )
 FURTHEST_MILLIS = 2**63 // 1000
-NOTHING = pa.schema([("@nothing", pa.bool_())])  # a field to count objects by, of which no other field is read
+NO_FIELDS = pa.schema([("@nothing", pa.bool_())])  # a field to count objects by, of which no other field is read
 AVRO_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
 NOT_ONE, NO_BASE64 = "it is not one JSON object", "bytes are not base64"
 NO_ROOM = "a value does not fit the type of its field"
@@ -103,7 +103,7 @@ def _as_plain(table: pa.Table) -> pa.Table:
 Part = tuple[pa.Table, Sequence[int], Sequence[int] | None]  # rows, of which messages, how many of each (None: one)
 
 
-class Raw(Decoder):
+class RawDecoder(Decoder):
     """Messages as they are."""
 
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
@@ -140,7 +140,7 @@ def _bytes(value: Any) -> bytes | None:
 # --- JSON --------------------------------------------------------------------------------------------------------------
 
 
-class Json(Decoder):
+class JsonDecoder(Decoder):
     """One object per message. A time, a day or a time of day is text as in ISO 8601, or a number in the unit of its type;
     bytes are base64."""
 
@@ -163,7 +163,7 @@ class Json(Decoder):
         if not lines:
             return
         try:
-            parts.append((_parsed(lines, schema if schema.names else NOTHING), places, None))
+            parts.append((_parsed(lines, schema if schema.names else NO_FIELDS), places, None))
         except pa.ArrowException as error:
             if len(lines) == 1:
                 wrong.append((places[0], NO_MEMORY if isinstance(error, MemoryError) else _kind_of_fault(error)))
@@ -300,7 +300,7 @@ def _kind_of_fault(error: Exception) -> str:
 
 
 @dataclass(frozen=True)
-class Avro(Decoder):
+class AvroDecoder(Decoder):
     """One record per message, as its writer wrote it: without a header."""
 
     written: str = ""  # the schema of those who write, as JSON
@@ -389,13 +389,13 @@ def _times_without_unit(kind: pa.DataType, written: Any) -> bool:
 
 
 def _fastavro() -> Any:
-    return library("fastavro", "kafka", 'hr.kafka(format="avro")')
+    return import_extra("fastavro", "kafka", 'hr.kafka(format="avro")')
 
 
 # --- Arrow -------------------------------------------------------------------------------------------------------------
 
 
-class Arrow(Decoder):
+class ArrowDecoder(Decoder):
     """A stream of record batches per message: a whole window of rows at once."""
 
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
@@ -419,7 +419,9 @@ class Arrow(Decoder):
         with pa.ipc.open_stream(pa.py_buffer(_bytes(value))) as reader:
             found = reader.read_all()
         for field in schema:
-            if found.schema.names.count(field.name) != 1 or not same_kind(found.schema.field(field.name).type, field):
+            if found.schema.names.count(field.name) != 1 or not is_same_kind(
+                found.schema.field(field.name).type, field
+            ):
                 raise SourceError(f"column {field.name!r} is missing, or of another type")
         if not schema.names:
             return _rows(found.num_rows)
@@ -443,7 +445,7 @@ def decoder(kind: str, schema: pa.Schema | None, time: str, avro: Any) -> Decode
     if kind == "raw":
         if schema is not None:
             raise QueryError(f"messages as they are have the columns {', '.join(MESSAGE.names)}; leave out schema=")
-        return Raw(MESSAGE)
+        return RawDecoder(MESSAGE)
     if not isinstance(schema, pa.Schema):
         raise QueryTypeError(f"schema must be a pyarrow.Schema, the fields that are read; found {schema!r}")
     if WRITTEN in schema.names:
@@ -453,16 +455,16 @@ def decoder(kind: str, schema: pa.Schema | None, time: str, avro: Any) -> Decode
         return _avro(whole, avro)
     if kind == "json":
         _check_json(schema)
-    return {"json": Json, "arrow": Arrow}[kind](whole)
+    return {"json": JsonDecoder, "arrow": ArrowDecoder}[kind](whole)
 
 
-def _avro(schema: pa.Schema, given: Any) -> Avro:
+def _avro(schema: pa.Schema, given: Any) -> AvroDecoder:
     if given is None:
         raise QueryError('format="avro" needs avro=, the schema of those who write, as JSON text or a dict')
     _fastavro()
     try:
         text = given if isinstance(given, str) else json.dumps(given)
-        found = Avro(schema, text)
+        found = AvroDecoder(schema, text)
         names = {field["name"] for field in found._schema["fields"]}
     except Exception as error:  # whatever a wrong schema leads to
         raise QueryError(f"avro= is no Avro schema of a record: {error}") from None

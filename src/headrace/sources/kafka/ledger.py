@@ -19,35 +19,35 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, TypeVar
 
 from headrace.errors import SourceAway, SourceError
-from headrace.sources.kafka.client import Client, Place, Start, Topic
-from headrace.sources.kafka.reader import KafkaReader, Piece
-from headrace.sources.protocol import Amount
-from headrace.state.manifest import Offsets, Reached
+from headrace.sources.kafka.client import BrokerClient, Start, TopicDescription, TopicPartition
+from headrace.sources.kafka.reader import KafkaReader, OffsetPiece
+from headrace.sources.protocol import MessageAmount
+from headrace.state.manifest import OffsetReached, Offsets
 from headrace.state.storage import Storage
 from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-MOST_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
+MOST_EPOCH_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
 MUCH = 2  # times that, and a task stops reading: messages are larger than those before
 FEWER = (
     16  # times fewer messages in an epoch that is begun again; the next time, the square of that fewer still, and so on
 )
 ONE = 8  # attempts from which on an epoch takes one message of each partition
-FIRST = 2_000  # messages of the first epoch: how large they are is not known yet
+FIRST_EPOCH_MESSAGES = 2_000  # messages of the first epoch: how large they are is not known yet
 ASSUMED = 1_000  # bytes of a message, before any was read
-LEAST = 20  # bytes that one counts for beside its value and key
+MESSAGE_OVERHEAD = 20  # bytes that one counts for beside its value and key
 FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds between two questions to brokers that are away
 SAY_AGAIN = 30.0  # seconds
-PATIENCE = 60.0  # seconds that who begins waits for brokers
-HARMLESS = 30.0  # seconds in which a log that ends too early may be one whose leader has just changed
+START_SECONDS = 60.0  # seconds that who begins waits for brokers
+LEADER_CHANGE_SECONDS = 30.0  # seconds in which a log that ends too early may be one whose leader has just changed
 
 
-class Range(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offsets of a partition, from the first on and without the last."""
 
-    place: Place
+    place: TopicPartition
     start: int
     stop: int
 
@@ -57,11 +57,11 @@ class Range(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenOffsets:
     """A range that was taken of a source, and about how large a message is."""
 
     source: str
-    range: Range
+    range: OffsetRange
     each: float
     most: int | None = None  # bytes that a task may read
 
@@ -69,25 +69,25 @@ class Taken:
     def bytes(self) -> int:
         return int(self.range.offsets * self.each)
 
-    def cut(self, most: int) -> list[Piece]:
+    def cut(self, most: int) -> list[OffsetPiece]:
         topic, number = self.range.place
         step = max(1, int(most / self.each))
         starts = range(self.range.start, self.range.stop, step)
         stops = [min(start + step, self.range.stop) for start in starts]
         return [
-            Piece(topic, number, start, stop, int((stop - start) * self.each) or 1, self.most)
+            OffsetPiece(topic, number, start, stop, int((stop - start) * self.each) or 1, self.most)
             for start, stop in zip(starts, stops, strict=True)
         ]
 
 
-class Ledger:
+class KafkaLedger:
     """What was taken of the topics of one source."""
 
     counts: ClassVar[str] = "messages"
 
     def __init__(
         self,
-        client: Client,
+        client: BrokerClient,
         topics: Sequence[str],
         start: Start,
         limit: int | None,
@@ -106,7 +106,7 @@ class Ledger:
         self._attempts = 0  # epochs that were chosen since the last one was committed
         self._hurry = threading.Event()
         self._reached = False  # brokers have answered
-        self._short: dict[Place, float] = {}  # partitions that end too early: since when
+        self._short: dict[TopicPartition, float] = {}  # partitions that end too early: since when
         self.silent_since = -1.0
 
     @property
@@ -126,31 +126,31 @@ class Ledger:
             self._known, self._listed = dict(self.state.partitions), True
         else:
             self.waiting()
-            ends = self._patiently(lambda: self._client.ends(map(Place.of, self._known)))
+            ends = self._patiently(lambda: self._client.ends(map(TopicPartition.of, self._known)))
             self._known = {
-                name: reached._replace(until=max(ends[Place.of(name)], reached.next))
+                name: reached._replace(until=max(ends[TopicPartition.of(name)], reached.next))
                 for name, reached in self._known.items()
             }
             self._listed = True
 
-    def waiting(self) -> list[Range]:
+    def waiting(self) -> list[OffsetRange]:
         """What lies between what was taken and the last stable offset, by partition."""
         return self._patiently(self._look)
 
-    def _look(self) -> list[Range]:
+    def _look(self) -> list[OffsetRange]:
         self._meet(self._client.topics(self._topics))
-        places = [Place.of(name) for name in self._known]
+        places = [TopicPartition.of(name) for name in self._known]
         ends = self._client.ends(places)
         self._check_ends(ends)
-        found = [Range(place, self._known[place.name].next, self._stop(place, ends[place])) for place in places]
+        found = [OffsetRange(place, self._known[place.name].next, self._stop(place, ends[place])) for place in places]
         found = [each for each in found if each.offsets > 0]
         return self._without_gaps(found, self._client.beginnings([each.place for each in found]))
 
-    def _stop(self, place: Place, end: int) -> int:
+    def _stop(self, place: TopicPartition, end: int) -> int:
         until = self._known[place.name].until
         return end if until is None else min(end, until)
 
-    def _meet(self, topics: dict[str, Topic | None]) -> None:
+    def _meet(self, topics: dict[str, TopicDescription | None]) -> None:
         """Topics must be those that they were; partitions that were added begin at their very first message, also where it
         is gone by now: that is a gap as any other."""
         for name in self._topics:
@@ -160,18 +160,18 @@ class Ledger:
             if known not in (None, topic.id):
                 raise SourceError(_made_again(name))
         met = {name: topic for name, topic in topics.items() if topic is not None}
-        there = [Place(name, number) for name, topic in met.items() for number in topic.partitions]
+        there = [TopicPartition(name, number) for name, topic in met.items() for number in topic.partitions]
         new = [place for place in there if place.name not in self._known]
         if new and not self._listed:
             first = [place for place in new if place.topic not in self._ids]
             later = [place for place in new if place.topic in self._ids]
             starts = self._client.starts(first, self._start) | dict.fromkeys(later, 0)
-            self._known |= {place.name: Reached(starts[place]) for place in new}
+            self._known |= {place.name: OffsetReached(starts[place]) for place in new}
             if later:
                 _log.info("new partitions: %s", printable(", ".join(place.name for place in later)))
         self._ids |= {name: topic.id for name, topic in met.items()}
 
-    def _check_ends(self, ends: dict[Place, int]) -> None:
+    def _check_ends(self, ends: dict[TopicPartition, int]) -> None:
         """A log that ends before what was taken, or was listed, has lost messages; where a leader has just changed it may
         seem so."""
         short = {place: end for place, end in ends.items() if end < self._must_reach(place)}
@@ -181,15 +181,15 @@ class Ledger:
             known = self._known[place.name]
             was = f"it was read up to {known.next}" if end < known.next else f"it had messages up to {known.until}"
             words = f"partition {place.name} ends at offset {end}, but {was}"
-            if now - self._short[place] > HARMLESS:
+            if now - self._short[place] > LEADER_CHANGE_SECONDS:
                 raise SourceError(f"{words}: its log was cut; restore the topic, or use a new checkpoint folder")
             raise SourceAway(words)
 
-    def _must_reach(self, place: Place) -> int:
+    def _must_reach(self, place: TopicPartition) -> int:
         known = self._known[place.name]
         return max(known.next, known.until or 0)
 
-    def _without_gaps(self, found: Sequence[Range], beginnings: dict[Place, int]) -> list[Range]:
+    def _without_gaps(self, found: Sequence[OffsetRange], beginnings: dict[TopicPartition, int]) -> list[OffsetRange]:
         """What is left of ranges whose beginning retention has removed."""
         whole = []
         for each in found:
@@ -200,7 +200,7 @@ class Ledger:
                 whole.append(each._replace(start=start))
         return whole
 
-    def _pass(self, name: str, gap: Range, begins: int) -> None:
+    def _pass(self, name: str, gap: OffsetRange, begins: int) -> None:
         stop = min(begins, gap.stop)
         words = f"offsets {gap.start} to {stop - 1} of partition {name} are gone before they were read (retention)"
         if not self._pass_gaps:
@@ -212,7 +212,7 @@ class Ledger:
 
     # --- what an epoch takes -------------------------------------------------------------------------------------------
 
-    def choose(self, waiting: Sequence[Range], ahead: Collection[str] = ()) -> list[Range]:
+    def choose(self, waiting: Sequence[OffsetRange], ahead: Collection[str] = ()) -> list[OffsetRange]:
         """Give every partition an equal share of the epoch; a share that a partition does not need goes to the others.
 
         An epoch that was chosen and not committed may have been too large, so the next choice is smaller.
@@ -229,34 +229,34 @@ class Ledger:
     def _most(self) -> int:
         if self._limit is not None:
             return self._limit
-        most = FIRST if self._each is None else MOST_BYTES / self._each
+        most = FIRST_EPOCH_MESSAGES if self._each is None else MOST_EPOCH_BYTES / self._each
         attempts = min(self._attempts, ONE)
         return max(1, int(most / FEWER ** (attempts * (attempts + 1) // 2)))
 
-    def left(self, waiting: Sequence[Range], chosen: Sequence[Range]) -> dict[str, int]:
+    def left(self, waiting: Sequence[OffsetRange], chosen: Sequence[OffsetRange]) -> dict[str, int]:
         found = {each.place.name: each.offsets for each in waiting}
         for each in chosen:
             found[each.place.name] -= each.offsets
         return found
 
-    def cuts(self, source: str, chosen: Sequence[Range]) -> list[Taken]:
+    def cuts(self, source: str, chosen: Sequence[OffsetRange]) -> list[TakenOffsets]:
         """Only what was chosen by its size is bounded, as far as it could be less."""
         bounded = self._attempts and self._limit is None and any(each.offsets > 1 for each in chosen)
-        most = MUCH * MOST_BYTES if bounded else None
-        return [Taken(source, each, self._each or ASSUMED, most) for each in chosen]
+        most = MUCH * MOST_EPOCH_BYTES if bounded else None
+        return [TakenOffsets(source, each, self._each or ASSUMED, most) for each in chosen]
 
     # --- what was taken ------------------------------------------------------------------------------------------------
 
-    def record(self, storage: Storage, epoch: int, chosen: Sequence[Range]) -> Offsets:
+    def record(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> Offsets:
         taken = {each.place.name: each.stop for each in chosen}
         known = {n: reached._replace(next=taken.get(n, reached.next)) for n, reached in self._known.items()}
         return Offsets(dict(self._ids), known, self._listed)
 
-    def accept(self, state: Offsets, chosen: Sequence[Range], read: Amount) -> None:
+    def accept(self, state: Offsets, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
         """Estimate the size of messages by those that came: what was aborted says nothing of them."""
         self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:
-            each = read.bytes / read.messages + LEAST
+            each = read.bytes / read.messages + MESSAGE_OVERHEAD
             self._each = each if self._each is None else max(each, (self._each + each) / 2)
 
     # --- brokers that are away -----------------------------------------------------------------------------------------
@@ -274,7 +274,7 @@ class Ledger:
                 waited = time.monotonic() - began
                 if self._hurry.is_set():
                     raise
-                if not self._reached and waited + pause > PATIENCE:
+                if not self._reached and waited + pause > START_SECONDS:
                     raise SourceError(
                         f"{error}; waited {waited:.0f} seconds; are servers and settings right?"
                     ) from None

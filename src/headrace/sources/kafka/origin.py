@@ -10,13 +10,13 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import QueryError, QueryTypeError
-from headrace.sources.kafka.client import Client, Servers, Start
+from headrace.sources.kafka.client import BrokerClient, BrokerSettings, Start
 from headrace.sources.kafka.decoders import MESSAGE, Decoder
-from headrace.sources.kafka.ledger import Ledger
+from headrace.sources.kafka.ledger import KafkaLedger
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Offsets
-from headrace.support.argument_errors import named
+from headrace.support.argument_errors import describe_argument
 
 STARTS = ("earliest", "latest")
 GAPS = ("stop", "count")
@@ -27,7 +27,7 @@ class KafkaOrigin:
     """Topics that may grow."""
 
     spark: Any = field(repr=False)
-    servers: Servers
+    servers: BrokerSettings
     topics: tuple[str, ...]
     decoder: Decoder = field(repr=False)
     start: Start = "earliest"
@@ -48,9 +48,9 @@ class KafkaOrigin:
     def is_at(self, place: str) -> bool:
         return place == self.place
 
-    def ledger(self, state: Offsets, reader: BlockReader | None = None) -> Ledger:
-        return Ledger(
-            Client(self.servers),
+    def ledger(self, state: Offsets, reader: BlockReader | None = None) -> KafkaLedger:
+        return KafkaLedger(
+            BrokerClient(self.servers),
             self.topics,
             self.start,
             self.messages_per_epoch,
@@ -82,7 +82,9 @@ class KafkaOrigin:
 def checked_topics(topic: str | Sequence[str]) -> tuple[str, ...]:
     found = (topic,) if isinstance(topic, str) else tuple(topic) if isinstance(topic, Sequence) else ()
     if not found or not all(isinstance(name, str) and name for name in found):
-        raise QueryTypeError(f"topic must be the name of a topic, or several in a list; found {named(topic)}")
+        raise QueryTypeError(
+            f"topic must be the name of a topic, or several in a list; found {describe_argument(topic)}"
+        )
     if len(set(found)) != len(found):
         raise QueryError(f"a topic stands twice in {list(found)}; name each once")
     return tuple(sorted(found))

@@ -23,16 +23,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from headrace.errors import SourceAway, SourceError
-from headrace.sources.kafka.client import Place, Servers, confluent
+from headrace.sources.kafka.client import BrokerSettings, TopicPartition, confluent
 from headrace.sources.kafka.decoders import MESSAGE, NO_MEMORY, Decoder, as_messages
-from headrace.sources.protocol import Amount, Read, Unread, Wanted
+from headrace.sources.protocol import MessageAmount, ReadRows, UnreadMessages, Wanted
 
 AT_ONCE = 10_000  # messages asked for at a time
-HELD = 32 << 20  # bytes that are gathered before some are handed on
+MOST_GATHERED_BYTES = 32 << 20  # bytes that are gathered before some are handed on
 ENVELOPE = 100  # bytes of a message beside its value and key, in memory
 GLANCE = 0.01  # seconds that are waited for them: a range may end without a message, and then nobody comes
 STUCK = 20.0  # seconds of looking without any progress after which the driver looks again
-GONE = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
+GONE_ERRORS = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
 PASSED_OVER = (
     "_BAD_MSG",
     "_BAD_COMPRESSION",
@@ -45,7 +45,7 @@ _ERROR, _KEY = methodcaller("error"), methodcaller("key")
 
 
 @dataclass(frozen=True)
-class Piece:
+class OffsetPiece:
     """Some offsets of a partition."""
 
     topic: str
@@ -56,32 +56,32 @@ class Piece:
     most: int | None = None  # bytes that a task may read of all its pieces
 
     @property
-    def place(self) -> Place:
-        return Place(self.topic, self.partition)
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
 
     @property
     def words(self) -> str:
         return f"partition {self.place.name}, offsets {self.start} to {self.stop - 1}"
 
 
-class _Rows(NamedTuple):
+class _DecodedRows(NamedTuple):
     """Of some messages."""
 
     table: pa.Table
-    unread: Unread | None
+    unread: UnreadMessages | None
     arrived: float | None  # when the last of them was written
     messages: int
     bytes: int  # of messages
 
 
-class _Reading:
+class _PieceReader:
     """A piece that is being read.
 
     Messages become rows a few thousand at a time: a hundred thousand of them would be a hundred thousand objects, which the
     garbage collector looks through again and again.
     """
 
-    def __init__(self, piece: Piece, rows: Callable[[list[Any], int], _Rows]) -> None:
+    def __init__(self, piece: OffsetPiece, rows: Callable[[list[Any], int], _DecodedRows]) -> None:
         self.piece = piece
         self.newest = piece.start - 1  # offset of the last message that came
         self.held = 0  # bytes in memory, about
@@ -89,7 +89,7 @@ class _Reading:
         self._to_rows = rows
         self._messages: list[Any] = []  # that came and are not rows yet
         self._size = 0  # bytes of these
-        self._rows: list[_Rows] = []  # that were not handed on yet
+        self._rows: list[_DecodedRows] = []  # that were not handed on yet
 
     @property
     def left(self) -> int:
@@ -125,31 +125,31 @@ class _Reading:
             self._rows.append(rows)
             self._messages, self._size = [], 0
 
-    def hand_on(self) -> Read:
+    def hand_on(self) -> ReadRows:
         """What came since the last time."""
         self._decode()
         piece, found = self.piece, self._rows or [self._to_rows([], 0)]
         self._rows, self.held = [], 0
         unread = [each.unread for each in found if each.unread is not None]
-        return Read(
+        return ReadRows(
             pa.concat_tables(each.table for each in found),
             found[-1].arrived,
             piece.words,
             piece.place.name,
-            Unread.together(unread) if unread else None,
-            Amount(sum(each.bytes for each in found), sum(each.messages for each in found)),
+            UnreadMessages.together(unread) if unread else None,
+            MessageAmount(sum(each.bytes for each in found), sum(each.messages for each in found)),
         )
 
 
 @dataclass(frozen=True)
 class KafkaReader:
-    servers: Servers
+    servers: BrokerSettings
     decoder: Decoder
 
-    def piece(self, data: Mapping[str, Any]) -> Piece:
-        return Piece(**data)
+    def piece(self, data: Mapping[str, Any]) -> OffsetPiece:
+        return OffsetPiece(**data)
 
-    def read(self, pieces: Sequence[Piece], wanted: Wanted, *, keep: bool) -> Iterator[Read]:
+    def read(self, pieces: Sequence[OffsetPiece], wanted: Wanted, *, keep: bool) -> Iterator[ReadRows]:
         columns = wanted(f"topic {pieces[0].topic}", self.decoder.schema) if pieces else ()
         total = 0
         for together in _rounds(pieces):
@@ -162,7 +162,7 @@ class KafkaReader:
             finally:
                 consumer.close()
 
-    def _rows(self, messages: list[Any], size: int, columns: Sequence[str], keep: bool) -> _Rows:
+    def _rows(self, messages: list[Any], size: int, columns: Sequence[str], keep: bool) -> _DecodedRows:
         table, wrong = self.decoder.rows(messages, columns)
         unread = None
         if wrong:
@@ -170,15 +170,19 @@ class KafkaReader:
             if short or not keep:
                 at, why = (short or wrong)[0]
                 raise _unreadable(messages[at], why)
-            unread = Unread(as_messages([messages[at] for at, _ in wrong], MESSAGE), tuple(why for _, why in wrong))
-        return _Rows(table, unread, _arrived(messages), len(messages), size)
+            unread = UnreadMessages(
+                as_messages([messages[at] for at, _ in wrong], MESSAGE), tuple(why for _, why in wrong)
+            )
+        return _DecodedRows(table, unread, _arrived(messages), len(messages), size)
 
-    def _round(self, consumer: Any, pieces: Sequence[Piece], rows: Callable[[list[Any], int], _Rows]) -> Iterator[Read]:
+    def _round(
+        self, consumer: Any, pieces: Sequence[OffsetPiece], rows: Callable[[list[Any], int], _DecodedRows]
+    ) -> Iterator[ReadRows]:
         """Pieces of different partitions, side by side; each as soon as it is whole, or all together are much."""
         at = confluent().TopicPartition
-        open_: dict[Place, _Reading] = {piece.place: _Reading(piece, rows) for piece in pieces}
+        open_: dict[TopicPartition, _PieceReader] = {piece.place: _PieceReader(piece, rows) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
-        glances, positions = 0, dict[Place, int]()
+        glances, positions = 0, dict[TopicPartition, int]()
         while open_:
             glances += 1
             left = sum(each.left for each in open_.values())
@@ -192,13 +196,15 @@ class KafkaReader:
                 yield open_.pop(place).hand_on()
                 glances = 0
             told = consumer.position([at(*place) for place in open_]) if open_ else []
-            moved = {Place(each.topic, each.partition): each.offset for each in told}
+            moved = {TopicPartition(each.topic, each.partition): each.offset for each in told}
             if moved != positions:
                 positions, glances = moved, 0
             if glances * GLANCE > STUCK:
                 raise SourceAway(f"nothing came for {STUCK:.0f} seconds of {_first(open_).piece.words}")
 
-    def _some(self, consumer: Any, count: int, open_: Mapping[Place, _Reading]) -> Iterator[tuple[Place, list[Any]]]:
+    def _some(
+        self, consumer: Any, count: int, open_: Mapping[TopicPartition, _PieceReader]
+    ) -> Iterator[tuple[TopicPartition, list[Any]]]:
         """Messages that have come, by partition."""
         with self.servers.hiding():
             try:
@@ -208,12 +214,12 @@ class KafkaReader:
         if any(map(_ERROR, found)):
             for message in found:
                 if message.error() is not None:
-                    self._judge(message, open_.get(Place(*_place(message))))
+                    self._judge(message, open_.get(TopicPartition(*_place(message))))
             found = [message for message in found if message.error() is None]
         for place, messages in itertools.groupby(found, _place):
-            yield Place(*place), list(messages)
+            yield TopicPartition(*place), list(messages)
 
-    def _judge(self, message: Any, reading: _Reading | None) -> None:
+    def _judge(self, message: Any, reading: _PieceReader | None) -> None:
         """What will pass is waited for; what will not is named."""
         if reading is None:
             return
@@ -221,7 +227,7 @@ class KafkaReader:
         name = error.name()
         if name == "_PARTITION_EOF":
             reading.ends_at(message.offset())
-        if name in GONE:
+        if name in GONE_ERRORS:
             raise SourceAway(f"{reading.piece.words}: some are gone ({self.servers.words(error.str())})")
         if name in PASSED_OVER:  # the client goes on behind it
             raise SourceAway(f"{reading.piece.words}: some came damaged ({self.servers.words(error.str())})")
@@ -229,9 +235,9 @@ class KafkaReader:
             raise SourceError(f"{reading.piece.words} cannot be read: {self.servers.words(error.str())}")
 
 
-def _rounds(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _rounds(pieces: Sequence[OffsetPiece]) -> Iterator[list[OffsetPiece]]:
     """Pieces that can be read side by side: one of each partition."""
-    by_place: dict[Place, list[Piece]] = {}
+    by_place: dict[TopicPartition, list[OffsetPiece]] = {}
     for piece in pieces:
         by_place.setdefault(piece.place, []).append(piece)
     for together in itertools.zip_longest(*by_place.values()):
@@ -242,20 +248,20 @@ def _place(message: Any) -> tuple[str, int]:
     return message.topic(), message.partition()  # no `Place`: it is asked of every message
 
 
-def _too_much(readings: Mapping[Place, _Reading]) -> Iterator[Read]:
+def _too_much(readings: Mapping[TopicPartition, _PieceReader]) -> Iterator[ReadRows]:
     """What must not stay in memory: the largest first, until the rest is little."""
-    while sum(each.held for each in readings.values()) > HELD:
+    while sum(each.held for each in readings.values()) > MOST_GATHERED_BYTES:
         yield max(readings.values(), key=lambda each: each.held).hand_on()
 
 
-def _demand_not_much(total: int, piece: Piece) -> None:
+def _demand_not_much(total: int, piece: OffsetPiece) -> None:
     """Whether it is too much depends on the pieces alone, so every attempt to read them says the same."""
     if piece.most is not None and total > piece.most:
         msg = f"messages of topic {piece.topic} are far larger than those before: {total} bytes came, and they were to be at most {piece.most}; fewer are taken"
         raise SourceAway(msg)
 
 
-def _first(readings: Mapping[Place, _Reading]) -> _Reading:
+def _first(readings: Mapping[TopicPartition, _PieceReader]) -> _PieceReader:
     return next(iter(readings.values()))
 
 
@@ -268,6 +274,6 @@ def _arrived(messages: Sequence[Any]) -> float | None:
 
 
 def _unreadable(message: Any, why: str) -> SourceError:
-    where = f"the message at offset {message.offset()} of partition {Place(*_place(message)).name}"
+    where = f"the message at offset {message.offset()} of partition {TopicPartition(*_place(message)).name}"
     hint = "give tasks more" if why == NO_MEMORY else 'start with errors="keep" to put such messages aside'
     return SourceError(f"{where} cannot be read: {why}; {hint}")
