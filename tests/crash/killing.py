@@ -54,9 +54,9 @@ from headrace.state import BlockReader, LocalStorage, StateStore, state_tables
 from headrace.state import storage as storage_module
 from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
-from headrace.task import steps
+from headrace.task import step_runner
+from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import PhysicalWindow
 from headrace.testing import LocalRun, table_stream
 from tests.crash import tabling, watching
 from tests.helpers import count_rows, rows_of, write_whole
@@ -450,8 +450,8 @@ def _read_no_table_again() -> None:
 
 def _mix_up_versions() -> None:
     """What a task has of a table is taken for every later version."""
-    kept = steps.indexed_table
-    steps.indexed_table = lambda step, rows, checksum: kept(step, rows, "the same")
+    kept = step_runner.indexed_table
+    step_runner.indexed_table = lambda step, rows, checksum: kept(step, rows, "the same")
 
 
 def _count_tables_as_garbage() -> None:

@@ -12,7 +12,7 @@ import pytest
 from headrace.difference import difference
 from headrace.driver import outcome
 from headrace.errors import HeadraceError
-from headrace.kernels.joins import equijoin, pairs, window_join
+from headrace.kernels.joins import equijoin, join_spec, pairs, window_join
 from headrace.kernels.windows import aggregate, order
 from headrace.operators import CountJoinOperator, TimeJoinOperator, TupleAggregateOperator
 from headrace.operators.joins import JoinOperator
@@ -65,9 +65,9 @@ def closes_windows_twice(patch: pytest.MonkeyPatch) -> None:
 
 
 def window_is_open_at_its_edge(patch: pytest.MonkeyPatch) -> None:
-    real = window_join.Strip.sql.fget
+    real = join_spec.Strip.sql.fget
     assert real is not None
-    patch.setattr(window_join.Strip, "sql", property(lambda strip: real(strip).replace("<=", "<")))
+    patch.setattr(join_spec.Strip, "sql", property(lambda strip: real(strip).replace("<=", "<")))
 
 
 def equal_keys_miss_the_edge(patch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from headrace.routing.base import EVERYWHERE
 from headrace.routing.hashing import groups_of
 from headrace.state import sorted_runs
 from headrace.stream import Stream
-from headrace.task import steps as task_steps
+from headrace.task import step_runner
 from headrace.testing import LocalRun, table_stream
 
 from .driving import drive, shrink
@@ -408,13 +408,13 @@ def sends_to_one_instead_of_all(patch: pytest.MonkeyPatch) -> None:
 
 
 def counts_in_every_edge(patch: pytest.MonkeyPatch) -> None:
-    real = task_steps.Walk.along
+    real = step_runner.EdgeWalk.along
 
     def along(self: Any, edge: Any) -> Any:
         self._done = {(): self._done[()]}
         return real(self, edge)
 
-    patch.setattr(task_steps.Walk, "along", along)
+    patch.setattr(step_runner.EdgeWalk, "along", along)
 
 
 def groups_across(patch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from headrace.operators import Operator
 from headrace.reference import reference
 from headrace.routing import Diagonal, Layout
 from headrace.stream import Stream, node_of
-from headrace.task.stages import Epoch
+from headrace.task.epoch import Epoch
 from headrace.testing import LocalRun, table_stream
 
 from .driving import Driven, drive, random_layouts

@@ -22,8 +22,8 @@ from headrace.state.manifest import Offsets
 from headrace.stream import Stream
 from headrace.support.event_time import NEVER
 from headrace.task import watermarks
+from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import PhysicalWindow
 from headrace.task.watermarks import PartitionClock, SourceClock
 from headrace.testing import LocalRun, table_stream
 

@@ -10,7 +10,7 @@ from headrace.run.start import _aside
 from headrace.state.blocks import Block, block_name
 from headrace.state.manifest import Manifest, OutboxEntry
 from headrace.stream import node_of
-from headrace.task import places
+from headrace.task.failure_points import failure_points
 from headrace.testing import table_stream
 
 ROWS = pa.table({"ts": pa.array([0], pa.timestamp("us", "UTC")), "s": ["1"]})
@@ -23,10 +23,10 @@ def test_the_late_sink_gets_what_the_last_epoch_kept_under_another_plan() -> Non
     for before in STRATEGIES:
         for now in STRATEGIES:
             kept, plan = (compile_query([node_of(query)], [False], strategy) for strategy in (before, now))
-            names = [place.name for place in places.failure_points(kept)]
+            names = [point.name for point in failure_points(kept)]
             assert len(names) == 2
             outbox = tuple(OutboxEntry(name, part, block) for part, name in enumerate(names))
             given = _aside(plan, late, Manifest("0" * 32, 0, None, "run", outbox=outbox))
-            assert {"late:a", *names, *(place.name for place in places.failure_points(plan))} == set(given)
+            assert {"late:a", *names, *(point.name for point in failure_points(plan))} == set(given)
             assert "result-0" not in given
     assert _aside(plan, None, None) == {}

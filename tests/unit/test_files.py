@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,7 +17,7 @@ import pytest
 import headrace as hr
 from headrace.errors import QueryError, SourceError
 from headrace.query.nodes import Source
-from headrace.run.run import Run
+from headrace.run.intake import Intake
 from headrace.sources import file_ledger as ledger_module
 from headrace.sources.file_ledger import FileLedger, TakenFile
 from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema
@@ -325,53 +324,70 @@ def test_a_taken_file_that_changes_later_is_not_read_again(tmp_path: Path):
 # --- a source far ahead waits ------------------------------------------------------------------------------------------
 
 
-def _run(watermarks: dict[str, int], window: int | None, lateness: dict[str, int] | None = None) -> Any:
-    """What `Run._ahead` looks at: the newest manifest's watermarks and the plan's windows."""
-    operators = [] if window is None else [SimpleNamespace(longest_window=window)]
-    sources = {name: SourceState(watermark=mark) for name, mark in watermarks.items()}
-    driver = SimpleNamespace(last=SimpleNamespace(sources=sources), plan=None)
-    driver.plan = SimpleNamespace(operators=operators)
-    late = {name: (lateness or {}).get(name, 0) for name in watermarks}
-    named = {name: SimpleNamespace(lateness=length) for name, length in late.items()}
-    run = SimpleNamespace(_driver=driver, _sources=named)
-    run._reached = partial(Run._reached, run)
-    return run
+class Waiting:
+    """A ledger of a folder in which so many files wait."""
+
+    partitions, must_be_noted = (), False
+
+    def __init__(self, files: int) -> None:
+        self.files = files
+
+    def waiting(self) -> list[int]:
+        return [*range(self.files)]
+
+    def choose(self, waiting: Sequence[int], held: Sequence[str]) -> Sequence[int]:
+        return [] if "" in held else waiting
+
+    def left(self, waiting: Sequence[int], chosen: Sequence[int]) -> dict[str, int]:
+        return {"": len(waiting) - len(chosen)}
 
 
-SOME = {"": 1}  # files that wait
+def read_now(
+    watermarks: dict[str, int],
+    longest: int | None,
+    *,
+    slow: int = 1,
+    lateness: int = 0,
+    first: bool = False,
+    idle: str = "",
+) -> set[str]:
+    """The sources that the next epoch reads; `slow`: files that wait of the slow one, `lateness`: how late its tuples may be."""
+    ledgers: Any = {name: Waiting(slow if name == "slow" else 1) for name in ("slow", "fast")}
+    sources: Any = {name: SimpleNamespace(lateness=lateness if name == "slow" else 0) for name in ledgers}
+    last: Any = SimpleNamespace(
+        sources={name: SourceState(watermark=mark, idle=name == idle) for name, mark in watermarks.items()}
+    )
+    taken = Intake(sources, ledgers, longest).take(None if first else last)
+    return {name for name, items in taken.items() if items}
 
 
 def test_a_source_far_ahead_waits_for_the_one_behind():
-    run = _run({"slow": 0, "fast": 61 * SECOND}, 60 * SECOND)
-    waiting = {"slow": SOME, "fast": SOME}
-    assert Run._ahead(run, "fast", waiting)
-    assert not Run._ahead(run, "slow", waiting)
+    assert read_now({"slow": 0, "fast": 61 * SECOND}, 60 * SECOND) == {"slow"}
 
 
 def test_a_source_ahead_by_no_more_than_the_longest_window_goes_on():
-    run = _run({"slow": 0, "fast": 60 * SECOND}, 60 * SECOND)
-    assert not Run._ahead(run, "fast", {"slow": SOME, "fast": SOME})
+    assert read_now({"slow": 0, "fast": 60 * SECOND}, 60 * SECOND) == {"slow", "fast"}
 
 
 def test_a_source_that_may_be_late_is_not_behind():
-    run = _run({"slow": 0, "fast": 3600 * SECOND}, 60 * SECOND, lateness={"slow": 3600 * SECOND})
-    assert not Run._ahead(run, "fast", {"slow": SOME, "fast": SOME})
+    watermarks = {"slow": 0, "fast": 3600 * SECOND}
+    assert read_now(watermarks, 60 * SECOND, lateness=3600 * SECOND) == {"slow", "fast"}
 
 
 def test_a_source_does_not_wait_for_one_that_has_nothing():
-    run = _run({"slow": 0, "fast": 3600 * SECOND}, 60 * SECOND)
-    assert not Run._ahead(run, "fast", {"slow": {"": 0}, "fast": SOME})
+    assert read_now({"slow": 0, "fast": 3600 * SECOND}, 60 * SECOND, slow=0) == {"fast"}
 
 
-def test_without_windows_nobody_waits():
-    run = _run({"slow": 0, "fast": 3600 * SECOND}, None)
-    assert not Run._ahead(run, "fast", {"slow": SOME, "fast": SOME})
+def test_a_folder_that_is_idle_is_not_held_back():
+    assert read_now({"slow": 0, "fast": 3600 * SECOND}, 60 * SECOND, idle="fast") == {"slow", "fast"}
 
 
-def test_nobody_waits_before_the_first_epoch():
-    run = _run({}, 60 * SECOND)
-    run._driver.last = None
-    assert not Run._ahead(run, "fast", {"slow": SOME, "fast": SOME})
+def test_without_windows_no_source_waits():
+    assert read_now({"slow": 0, "fast": 3600 * SECOND}, None) == {"slow", "fast"}
+
+
+def test_no_source_waits_before_the_first_epoch():
+    assert read_now({}, 60 * SECOND, first=True) == {"slow", "fast"}
 
 
 # --- what the reference sees -------------------------------------------------------------------------------------------

@@ -28,8 +28,8 @@ from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
 from headrace.stream import node_of
 from headrace.task import state_table_groups
+from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import PhysicalWindow
 from headrace.telemetry import table_sizes
 from headrace.testing import LocalRun, table_stream
 from headrace.tools import plan_file

@@ -20,6 +20,7 @@ from headrace.state.bases import ChangeSummary
 from headrace.state.caches import STAMP
 from headrace.stream import node_of
 from headrace.task.block_writer import Task
+from headrace.task.epoch import Epoch
 from headrace.task.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
 from headrace.task.reports import (
     MergedBlocks,
@@ -31,7 +32,7 @@ from headrace.task.reports import (
     TableUse,
     TaskOutput,
 )
-from headrace.task.stages import Epoch, run_stage
+from headrace.task.stages import run_stage
 from headrace.task.watermarks import SourceClock
 from headrace.task.work import WorkCounts, WorkTotals, sum_counts
 from headrace.testing import table_stream

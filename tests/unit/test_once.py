@@ -30,8 +30,8 @@ from headrace.state import BlockReader, StateStore, block_name
 from headrace.state.blocks import write_block
 from headrace.state.manifest import LedgerState
 from headrace.stream import Stream
+from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import PhysicalWindow
 from headrace.telemetry.listeners import Listeners
 from headrace.telemetry.progress import Progress
 from headrace.testing import LocalRun, table_stream
@@ -343,7 +343,7 @@ class Bench:
         self.run = Run(
             SparkCluster(SimpleNamespace(sparkContext=context)), sources, driver, Path("unused"), 0, once=True
         )
-        self.run._feed = SparkFeed(self.query) if streaming else None
+        self.run._watch.feed = SparkFeed(self.query) if streaming else None
         monkeypatch.setattr(SparkCluster, "follow", lambda *_, **__: SparkFeed(self.query))
 
     def look(self) -> list[TakenFile]:
@@ -357,6 +357,9 @@ class Bench:
     def epoch(self, position: Position, execute: object, *, final: bool, idle: Any, quiet: Any, taken: Any) -> None:
         self.epochs.append((final, len(taken["files"])))
         self.left = [file for file in self.left if file not in taken["files"]]
+
+    def silent(self) -> list[str]:
+        return self.run._silence.silent_sources(self.run._watch.looked, self.run._intake.waits)
 
     def follow(self) -> None:
         self.run._guard(self.run._follow)
@@ -424,7 +427,7 @@ def test_what_spark_had_is_known_to_be_all_once_it_has_ended(monkeypatch):
     """A stream that has ended is as silent as one that has nothing: with `idle` it does not hold the files back."""
     bench = Bench(monkeypatch, files=0, streaming=True)
     bench.run._sources["stream"].idle = 1
-    assert "stream" not in bench.run._silent()
+    assert "stream" not in bench.silent()
     bench.query.ends(nothing_more=True)
-    assert bench.run._feed_goes_on()
-    assert "stream" in bench.run._silent()
+    assert bench.run._feed_continues()
+    assert "stream" in bench.silent()

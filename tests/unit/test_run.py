@@ -12,7 +12,9 @@ import pytest
 
 from headrace.driver.position import Position
 from headrace.errors import EngineError, SinkError, SourceAway
+from headrace.run import feed_watch, silence
 from headrace.run import run as run_module
+from headrace.run.intake import Intake
 from headrace.run.run import Run
 from headrace.sources.file_ledger import TakenFile
 from headrace.spark import cluster
@@ -61,7 +63,8 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, interval: float = 0, context: Any = None) -> None:
         self.clock, self.query, self.idle, self.closed = Clock(), SparkQuery(), list[str](), False
-        monkeypatch.setattr(run_module, "time", self.clock)
+        for module in (run_module, silence, feed_watch):
+            monkeypatch.setattr(module, "time", self.clock)
         monkeypatch.setattr(run_module, "make_durable", lambda *_: None)
         monkeypatch.setattr(run_module, "spark_batch", lambda *_: None)
         monkeypatch.setattr(run_module, "admit_batch", lambda *_: "process")
@@ -77,7 +80,8 @@ class Bench:
             adapting=SimpleNamespace(slots=1, backlog=0),
             progress=Progress(epoch=0),
             ledgers={},
-            last=SimpleNamespace(sources=self.sources),
+            last=SimpleNamespace(sources=dict(self.sources), number=0),
+            plan=SimpleNamespace(operators=[]),
             end=lambda error: self.close(),
             hurry=lambda: None,
             run=self.epoch,
@@ -88,13 +92,18 @@ class Bench:
         context = context or SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
         spark = SimpleNamespace(sparkContext=context)
         self.run = Run(SparkCluster(spark), sources, driver, Path("unused"), int(interval * SECOND))
-        self.run._feed = SparkFeed(self.query)
+        self.driver = driver
+        self.run._watch.feed = SparkFeed(self.query)
 
     def epoch(self, *_: Any, idle: list[str], **__: Any) -> None:
         self.idle, self.clock.now = idle, self.clock.now + self.lasts
         for name, fate in self.given.items():
             before = self.sources[name]
             self.sources[name] = replace(before, **{fate: getattr(before, fate) + 1})
+        self.driver.last = SimpleNamespace(sources=dict(self.sources), number=0)
+
+    def silent(self) -> list[str]:
+        return self.run._silence.silent_sources(self.run._watch.looked, self.run._intake.waits)
 
     def close(self) -> None:
         self.closed = True
@@ -121,7 +130,7 @@ def test_a_stream_without_tuples_is_silent_though_another_keeps_spark_busy(bench
     assert [] in found[:11] and found[-1] == ["a"]
     assert found == sorted(found)
     bench.query.looks()
-    assert bench.run._silent() == ["a"], "what Spark will find now does not change what it did not find before"
+    assert bench.silent() == ["a"], "what Spark will find now does not change what it did not find before"
 
 
 def test_silence_during_one_long_batch_is_known_when_spark_has_looked_again(bench):
@@ -129,30 +138,30 @@ def test_silence_during_one_long_batch_is_known_when_spark_has_looked_again(benc
     assert bench.batch(1, a="accepted", b="accepted") == []
     assert bench.batch(100, b="accepted") == []
     bench.query.looks()
-    assert bench.run._silent() == []
+    assert bench.silent() == []
     assert bench.batch(1, a="accepted") == ["a"]
     assert bench.batch(1, b="accepted") == []
 
 
 def test_nothing_is_known_of_streams_before_spark_has_looked(bench):
-    bench.run._feed = None
+    bench.run._watch.feed = None
     bench.clock.now += 100
-    assert bench.run._silent() == []
-    bench.run._feed = SparkFeed(bench.query)
+    assert bench.silent() == []
+    bench.run._watch.feed = SparkFeed(bench.query)
     bench.query.looks()
-    assert bench.run._silent() == [] and bench.run._feed_is_busy()
+    assert bench.silent() == [] and bench.run._watch.may_have_tuples()
     assert bench.batch(1, a="accepted") == []
 
 
 def test_a_look_that_takes_long_is_not_silence(bench):
     bench.batch(1, a="accepted")
     bench.query.rests()
-    assert bench.run._silent() == []
+    assert bench.silent() == []
     bench.query.looks()
     bench.clock.now += 100
-    assert bench.run._silent() == []
+    assert bench.silent() == []
     bench.query.rests()
-    assert bench.run._silent() == ["a"]
+    assert bench.silent() == ["a"]
 
 
 def test_what_spark_knows_is_as_old_as_its_interval(monkeypatch):
@@ -160,9 +169,9 @@ def test_what_spark_knows_is_as_old_as_its_interval(monkeypatch):
     bench.batch(1, a="accepted")
     bench.query.rests()
     bench.clock.now += 60
-    assert bench.run._silent() == []
+    assert bench.silent() == []
     bench.clock.now += 11
-    assert bench.run._silent() == ["a"]
+    assert bench.silent() == ["a"]
 
 
 def test_late_tuples_break_a_silence_and_rejected_ones_do_not(bench):
@@ -185,11 +194,13 @@ def test_files_that_wait_for_a_later_epoch_are_not_silence_those_taken_speak_for
         partitions=(),
         must_be_noted=False,
     )
-    bench.run._driver.ledgers, bench.run._streaming = {"a": ledger}, {}
-    bench.run._driver.plan = SimpleNamespace(operators=[])
-    bench.run._take()
+    sources: Any = {"a": SimpleNamespace(idle=10 * SECOND)}
+    ledgers: Any = {"a": ledger}
+    intake = Intake(sources, ledgers, longest=None)
+    known = silence.Silence(sources, ledgers, static=(), streaming=())
+    intake.take(None)
     bench.clock.now += 11
-    assert bench.run._silent() == silent
+    assert known.silent_sources(0.0, intake.waits) == silent
 
 
 def test_an_epoch_is_begun_again_with_what_waits_then_but_not_forever(bench, monkeypatch):
@@ -242,7 +253,7 @@ def test_a_run_that_looks_for_files_and_finds_none_is_not_busy(bench):
 
 def test_a_run_that_has_ended_is_not_busy(bench):
     bench.query.works()
-    bench.run._waiting = 3
+    bench.run._intake.waits = {"a": {"": 3}}
     assert bench.run.busy
     bench.run._ended.set()
     assert not bench.run.busy
@@ -252,7 +263,7 @@ def test_a_run_that_has_ended_is_not_busy(bench):
 
 
 def ended(run: Run) -> BaseException | None:
-    assert not run._feed_goes_on()
+    assert not run._feed_continues()
     return run.exception
 
 

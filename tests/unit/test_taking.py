@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.run.run import Run
+from headrace.run.intake import Intake
 from headrace.sources.protocol import NO_MESSAGES
 from headrace.state.manifest import PartitionState, SourceState
 from headrace.support.event_time import NEVER
@@ -17,25 +17,23 @@ HOUR = 3600 * SECOND
 IDLE, AWAKE = True, False
 
 
-def run_of(ledgers: dict[str, Any], idle: dict[str, bool] | None = None, **sources: dict[str, PartitionState]) -> Any:
-    """A run whose newest manifest has these partitions, over windows of a minute."""
-    states = {
-        name: SourceState(partitions=parts, idle=(idle or {}).get(name, False), watermark=NEVER)
-        for name, parts in sources.items()
-    }
-    run: Any = object.__new__(Run)
-    run._driver = SimpleNamespace(
-        last=SimpleNamespace(sources=states),
-        plan=SimpleNamespace(operators=[SimpleNamespace(longest_window=60 * SECOND)]),
-        ledgers=ledgers,
-        adapting=SimpleNamespace(),
-    )
-    run._sources = {name: SimpleNamespace(lateness=0) for name in sources}
-    return run
+class Reading:
+    """The intake of a query with windows of a minute, whose newest manifest has these partitions."""
+
+    def __init__(
+        self, ledgers: dict[str, Any], idle: dict[str, bool] | None = None, **sources: dict[str, PartitionState]
+    ) -> None:
+        states = {
+            name: SourceState(partitions=parts, idle=(idle or {}).get(name, False), watermark=NEVER)
+            for name, parts in sources.items()
+        }
+        self.last: Any = SimpleNamespace(sources=states)
+        described: Any = {name: SimpleNamespace(lateness=0) for name in sources}
+        self.intake = Intake(described, ledgers, 60 * SECOND)
 
 
-def taken(run: Any) -> dict[str, list[str]]:
-    return {name: [each.place.name for each in items] for name, items in run._take().items()}
+def taken(reading: Reading) -> dict[str, list[str]]:
+    return {name: [each.place.name for each in items] for name, items in reading.intake.take(reading.last).items()}
 
 
 def a_ledger(**more: int) -> Any:
@@ -53,16 +51,16 @@ def a_ledger(**more: int) -> Any:
 
 def test_a_partition_far_ahead_waits_for_one_that_has_more():
     parts = {"t/0": PartitionState(HOUR, AWAKE), "t/1": PartitionState(0, AWAKE)}
-    assert taken(run_of({"s": a_ledger(p0=5, p1=5)}, s=parts)) == {"s": ["t/1"]}
-    assert taken(run_of({"s": a_ledger(p0=5)}, s=parts)) == {"s": ["t/0"]}
+    assert taken(Reading({"s": a_ledger(p0=5, p1=5)}, s=parts)) == {"s": ["t/1"]}
+    assert taken(Reading({"s": a_ledger(p0=5)}, s=parts)) == {"s": ["t/0"]}
 
 
 def test_a_partition_that_is_idle_is_never_held_back():
     """Nobody waits for it, so the watermark would follow the other past messages that we have not read."""
     parts = {"t/0": PartitionState(HOUR, IDLE), "t/1": PartitionState(0, AWAKE)}
-    run = run_of({"s": a_ledger(p0=5, p1=5)}, s=parts)
-    assert taken(run) == {"s": ["t/0", "t/1"]}
-    assert not any(run._waits["s"].values())
+    reading = Reading({"s": a_ledger(p0=5, p1=5)}, s=parts)
+    assert taken(reading) == {"s": ["t/0", "t/1"]}
+    assert not any(reading.intake.waits["s"].values())
 
 
 def test_when_it_has_spoken_others_are_waited_for_and_nothing_waits_below_the_watermark():
@@ -79,8 +77,8 @@ def test_when_it_has_spoken_others_are_waited_for_and_nothing_waits_below_the_wa
 # --- sources -----------------------------------------------------------------------------------------------------------
 
 
-def two(**parts: Any) -> Any:
-    return run_of({"a": a_ledger(p0=5, p1=5), "b": a_ledger(p0=5, p1=5)}, parts.pop("idle", None), **parts)
+def two(**parts: Any) -> Reading:
+    return Reading({"a": a_ledger(p0=5, p1=5), "b": a_ledger(p0=5, p1=5)}, parts.pop("idle", None), **parts)
 
 
 def at(first: int | None, second: int | None, idle: bool = AWAKE, idle_too: bool = AWAKE) -> dict[str, PartitionState]:
@@ -94,31 +92,22 @@ def test_a_source_goes_by_the_slowest_partition_that_has_more():
 
 def test_an_empty_partition_does_not_make_a_source_one_that_is_behind():
     """Its watermark stands at the beginning of time, though it has been read as far as the other."""
-    run = run_of({"a": a_ledger(p0=5), "b": a_ledger(p0=5, p1=5)}, a=at(HOUR, None), b=at(HOUR, HOUR))
-    assert taken(run) == {"a": ["t/0"], "b": ["t/0", "t/1"]}
+    reading = Reading({"a": a_ledger(p0=5), "b": a_ledger(p0=5, p1=5)}, a=at(HOUR, None), b=at(HOUR, HOUR))
+    assert taken(reading) == {"a": ["t/0"], "b": ["t/0", "t/1"]}
 
 
 def test_nor_does_one_that_has_nothing_more():
-    run = run_of({"a": a_ledger(p0=5), "b": a_ledger(p0=5, p1=5)}, a=at(HOUR, 0), b=at(HOUR, HOUR))
-    assert taken(run) == {"a": ["t/0"], "b": ["t/0", "t/1"]}
+    reading = Reading({"a": a_ledger(p0=5), "b": a_ledger(p0=5, p1=5)}, a=at(HOUR, 0), b=at(HOUR, HOUR))
+    assert taken(reading) == {"a": ["t/0"], "b": ["t/0", "t/1"]}
 
 
 def test_a_source_that_is_idle_is_not_held_back():
-    run = two(a=at(0, 0), b=at(HOUR, HOUR, IDLE, IDLE), idle={"b": True})
-    assert taken(run) == {"a": ["t/0", "t/1"], "b": ["t/0", "t/1"]}
+    reading = two(a=at(0, 0), b=at(HOUR, HOUR, IDLE, IDLE), idle={"b": True})
+    assert taken(reading) == {"a": ["t/0", "t/1"], "b": ["t/0", "t/1"]}
 
 
 def test_of_a_source_that_is_held_back_idle_partitions_are_read():
     assert taken(two(a=at(0, 0), b=at(HOUR, HOUR, AWAKE, IDLE))) == {"a": ["t/0", "t/1"], "b": ["t/1"]}
-
-
-def test_a_folder_that_is_idle_is_not_held_back():
-    sources = {"slow": SourceState(watermark=0), "fast": SourceState(watermark=HOUR, idle=True)}
-    run = run_of({}, slow={}, fast={})
-    run._driver.last = SimpleNamespace(sources=sources)
-    assert not run._ahead("fast", {"slow": {"": 1}, "fast": {"": 1}})
-    run._driver.last.sources["fast"] = SourceState(watermark=HOUR)
-    assert run._ahead("fast", {"slow": {"": 1}, "fast": {"": 1}})
 
 
 # --- where a topic begins ----------------------------------------------------------------------------------------------
@@ -127,14 +116,11 @@ def test_a_folder_that_is_idle_is_not_held_back():
 def test_where_a_topic_begins_that_was_added_to_a_checkpoint_is_noted_at_once():
     """A run that is stopped before anything comes must not begin at a later end."""
     brokers = Brokers(p0=10)
-    run = run_of({"s": ledger(brokers, start="latest")}, s={})
-    noted = []
-    run._run_epoch = lambda position, rows, given: noted.append(given)
-    run._own_position = run._newly_silent = lambda: None
-    assert run._try_own_epoch() and noted == [{"s": []}]
-    found = run._driver.ledgers["s"]
+    found = ledger(brokers, start="latest")
+    reading = Reading({"s": found}, s={})
+    assert taken(reading) == {"s": []} and reading.intake.must_begin
     found.accept(found.record(None, 1, []), [], NO_MESSAGES)
-    assert not run._try_own_epoch() and len(noted) == 1
+    assert not reading.intake.must_begin
     brokers.logs = {place: [0, 99] for place in brokers.logs}
     again = ledger(brokers, found.state, start="latest")
     assert not again.must_be_noted and take(again) == {"t/0": (10, 99)}

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headrace.errors import DamagedCache, EngineError
+from headrace.task.epoch import Epoch
 from headrace.task.messages import Message
 from headrace.task.reports import Report
-from headrace.task.stages import Epoch
 
 _log = logging.getLogger(__name__)
 Execute = Callable[[Epoch], Sequence[Message]]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol
 from headrace.control.splitter_count import Splitters
 from headrace.query.nodes import Source
 from headrace.sources.protocol import TakenInput
+from headrace.task.epoch import Epoch
 from headrace.task.messages import Message
-from headrace.task.stages import Epoch
 
 OnBatch = Callable[[Any, int], None]  # (batch, its number)
 

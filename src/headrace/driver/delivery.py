@@ -42,7 +42,7 @@ class Deliverer:
         return {result: copy.copy(sink) for result, sink in self.sinks.items() if takes_parts(sink)}
 
     def begin(self, aside: Mapping[str, tuple[str, pa.Schema]] | None = None) -> None:
-        """Every sink looks whether it can take what will come, and what may be put aside (`places.put_aside`)."""
+        """Every sink looks whether it can take what will come, and what may be put aside (`headrace.task.failure_points.rejected_results`)."""
         for edge in self.plan.edges:
             if (begin := getattr(self.sinks.get(edge.target), "begin", None)) is not None:
                 begin(edge.target, edge.schema)

@@ -50,9 +50,9 @@ from headrace.support.limits import check_slots
 from headrace.support.terminal_text import printable
 from headrace.support.version import __version__
 from headrace.task import watermarks
-from headrace.task.places import rejected_results
+from headrace.task.epoch import Epoch
+from headrace.task.failure_points import rejected_results
 from headrace.task.reports import Report, TableUse
-from headrace.task.stages import Epoch
 from headrace.task.work import sum_counts
 from headrace.telemetry import incomplete
 from headrace.telemetry.epoch_record import (

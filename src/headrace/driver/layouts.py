@@ -19,8 +19,8 @@ from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.routing import Layout, layout_from_json
 from headrace.state.manifest import Manifest, OperatorState
+from headrace.task.epoch import Epoch
 from headrace.task.reports import Report
-from headrace.task.stages import Epoch
 
 Chosen = Callable[[Operator, int, int], Layout | None]  # (operator, groups, slots)
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16

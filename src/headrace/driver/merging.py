@@ -11,7 +11,7 @@ from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
 from headrace.state.sorted_runs import large_run, merge_pieces, mergeable_runs
-from headrace.task.stages import Merge
+from headrace.task.epoch import Merge
 from headrace.task.state_table_groups import StateTableGroups
 
 

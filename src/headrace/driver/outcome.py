@@ -24,8 +24,8 @@ from headrace.state.manifest import (
     Totals,
 )
 from headrace.task import watermarks
+from headrace.task.epoch import Epoch
 from headrace.task.reports import Report, SourceCounts
-from headrace.task.stages import Epoch
 from headrace.task.state_table_groups import table_state
 from headrace.task.trimming import blocks_rewritten
 from headrace.task.work import WorkCounts, WorkTotals, sum_counts

@@ -18,8 +18,8 @@ import pyarrow.compute as pc
 
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import SUBSTREAM
+from headrace.kernels.joins.join_spec import Strip
 from headrace.kernels.joins.pairs import column_numbers
-from headrace.kernels.joins.window_join import Strip
 from headrace.kernels.windows import order
 from headrace.operators.base import ReplacedState, Results, SequentialOperator, Slot, load_of_waiting
 from headrace.operators.flow import Flow, PlanBuilder, stage_after

@@ -18,7 +18,8 @@ from headrace.columnar.arrow import Numbers
 from headrace.expressions import JoinPredicate, KeyEquality
 from headrace.expressions.predicates import BandCondition
 from headrace.kernels.joins.equijoin import concat_runs, equijoin
-from headrace.kernels.joins.window_join import Strip, pairing_method, window_join
+from headrace.kernels.joins.join_spec import Strip
+from headrace.kernels.joins.window_join import pairing_method, window_join
 from headrace.operators.base import AppendedState, Arrangement, Operator, Results, Slot
 from headrace.operators.placement import Placement, is_placed_by
 from headrace.plan.columns_read import Names, names_of, narrow_step, side_columns

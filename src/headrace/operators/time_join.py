@@ -12,8 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
+from headrace.kernels.joins.join_spec import Strip
 from headrace.kernels.joins.pairs import column_numbers
-from headrace.kernels.joins.window_join import TIME, Strip
+from headrace.kernels.joins.window_join import TIME
 from headrace.kernels.windows.aggregate import times
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings

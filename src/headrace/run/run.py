@@ -21,18 +21,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headrace import plan as p
-from headrace.driver.cluster_protocol import Cluster, Feed, FeedStatus
+from headrace.driver.cluster_protocol import Cluster, Feed
 from headrace.driver.driver import Driver
 from headrace.driver.position import Position, admit_batch, check_alignment, make_durable, spark_batch
 from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
 from headrace.query import nodes
+from headrace.run.feed_watch import FeedWatch
+from headrace.run.intake import Intake, longest_window
+from headrace.run.silence import Silence
 from headrace.sources.protocol import Item, is_driven
-from headrace.state.manifest import Manifest, PartitionState, SourceState
 from headrace.support import shutdown
 from headrace.support.terminal_text import printable
+from headrace.task.epoch import Epoch
 from headrace.task.messages import Message
-from headrace.task.stages import Epoch
 from headrace.telemetry.listeners import Listener
 from headrace.telemetry.progress import Progress
 
@@ -43,7 +44,6 @@ MOST_RETRIES = 5  # times that an epoch is begun anew with what waits, when what
 LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
 STOP_SECONDS = 2.0  # seconds that a stop waits for Spark's own log
 LOST_JOB_SECONDS = 10.0  # seconds after which a job of a session that was stopped will not come back
-STARTING = FeedStatus(may_have=True, at_work=False)  # before the first look nobody knows
 SPARK_STOPPED = (
     "Spark's query of this run was stopped from outside (spark.streams, or the query's own stop) while the run went on;"
     " what was committed is safe: start again with the same checkpoint, and it continues; to end a run, call its stop()"
@@ -51,12 +51,6 @@ SPARK_STOPPED = (
 SESSION_STOPPED = (
     "the Spark session was stopped, or its JVM ended, while the run went on; what was committed is safe: make a new"
     " session, build the query on it and start again with the same checkpoint, and it continues"
-)
-
-
-NO_TUPLES_YET = (
-    "source %s: no tuple has come yet of %s (%s in all); until one does, no window closes: give the source idle=..., so that"
-    " partitions that are silent do not hold back the others"
 )
 
 
@@ -85,22 +79,16 @@ class Run:
         self._stopping = threading.Event()
         self._wake = threading.Event()  # set when the run is to end, for whatever reason
         self._ended = threading.Event()
-        self._feed: Feed | None = None  # of streams that Spark reads
         self._refused = threading.Event()  # a batch came after `stop`, so Spark has noted all before it
         self._error: BaseException | None = None
-        self._waiting = 0  # files and messages seen and not taken
-        self._waits: dict[str, Mapping[str, int]] = {}  # the same by source and partition
         self._busy_thread: int | None = None  # the thread that runs an epoch, or looks whether there is one to run
         self._job_since: float | None = None  # when the job that Spark has now was given to it
         self._working = True  # there is an epoch to run, or nobody has looked yet
-        self._heard = dict.fromkeys(sources, time.monotonic())  # when a source last spoke
-        self._held: set[str] = set()  # sources of which that was said
-        self._parts_heard: dict[tuple[str, str], float] = {}  # when a partition did, or was first known
-        self._batch_ended = time.monotonic()  # Spark's last one
-        self._looked = -math.inf  # until when we have all that Spark's streams had to deliver
         self._static = {n: self._sources[n] for n in driver.settings.static}
         self._streaming = {n: s for n, s in self._sources.items() if is_stream(s) and n not in driver.ledgers}
-        self._drained = not self._streaming  # nothing more comes from Spark
+        self._intake = Intake(sources, driver.ledgers, longest_window(driver.plan))
+        self._silence = Silence(sources, driver.ledgers, static=self._static, streaming=self._streaming, ends=once)
+        self._watch = FeedWatch(interval, exists=bool(self._streaming))
 
     # --- what a user calls -----------------------------------------------------------------------------------------
 
@@ -110,7 +98,7 @@ class Run:
         driver = self._driver
         return replace(
             driver.progress,
-            backlog=self._backlog(),
+            backlog=self._intake.backlog if driver.ledgers else None,
             running=driver.running,
             busy=driver.busy,
             versions=driver.versions.figures or driver.progress.versions,
@@ -132,7 +120,9 @@ class Run:
     @property
     def busy(self) -> bool:
         """Whether an epoch is under way, or input is known to wait for one."""
-        return self.active and (self._once or self._working or bool(self._waiting) or self._feed_is_busy())
+        return self.active and (
+            self._once or self._working or bool(self._intake.backlog) or self._watch.may_have_tuples()
+        )
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
@@ -287,28 +277,28 @@ class Run:
     def _follow(self) -> None:
         """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
         if self._streaming:
-            self._feed = self._cluster.follow(
+            self._watch.feed = self._cluster.follow(
                 self._streaming, self._on_batch, self._checkpoint, self._interval, once=self._once
             )
         try:
             due, worked = time.monotonic(), False
-            while not self._wake.is_set() and self._feed_goes_on():
+            while not self._wake.is_set() and self._feed_continues():
                 self._driver.versions.look()
                 if time.monotonic() >= due:
                     due = time.monotonic() + self._interval / 1e6
                     with self._epoch() as wanted:
                         worked = wanted and self._own_epoch()
-                        if wanted and not worked and self._once and self._drained:
+                        if wanted and not worked and self._once and self._watch.drained:
                             self._last_epoch()
                             return
                     due = due if worked else time.monotonic()
                 self._wake.wait(min(max(due - time.monotonic(), 0.0 if worked else TICK), LONGEST_NAP))
         finally:  # also when an epoch of our own failed: Spark's query must not go on without us
-            if self._feed is not None:
+            if self._watch.feed is not None:
                 with self._lock:  # let an epoch in progress commit; the next batch is refused by _on_batch
                     pass
-                self._let_it_note(self._feed)
-                self._feed.stop()
+                self._let_it_note(self._watch.feed)
+                self._watch.feed.stop()
 
     def _let_it_note(self, feed: Feed) -> None:
         """Give Spark a moment to note the batch we just finished, so that the next start need not repeat it."""
@@ -317,27 +307,15 @@ class Run:
             if self._refused.wait(0.02):
                 return
 
-    def _feed_is_busy(self) -> bool:
-        """Whether Spark has, or may have, tuples for us; false while it only looks again after it found none."""
-        if self._drained:
-            self._looked = time.monotonic()
-            return False
-        now, found = time.monotonic(), self._feed.look() if self._feed is not None else STARTING
-        if found.may_have:
+    def _feed_continues(self) -> bool:
+        watch = self._watch
+        if watch.drained or watch.feed is None or watch.feed.active:
             return True
-        if not found.at_work:
-            # it has looked since the last batch and found nothing; it looks once in an interval
-            self._looked = max(self._looked, self._batch_ended, now - self._interval / 1e6)
-        return self._looked < self._batch_ended
-
-    def _feed_goes_on(self) -> bool:
-        if self._drained or self._feed is None or self._feed.active:
-            return True
-        if self._once and self._feed.drained:
-            self._drained = True
+        if self._once and watch.feed.drained:
+            watch.drained = True
             return True
         if not self._stopping.is_set():
-            self._fail(EngineError(f"Spark ended the query: {str(self._feed.failure)[:2000]}"))
+            self._fail(EngineError(f"Spark ended the query: {str(watch.feed.failure)[:2000]}"))
         return False
 
     # --- epochs ----------------------------------------------------------------------------------------------------
@@ -354,7 +332,7 @@ class Run:
                 return False
             make_durable(self._checkpoint, number)
             found = spark_batch(self._checkpoint, number)
-            self._looked = max(self._looked, self._batch_ended)  # Spark looked since: this batch has all it found
+            self._watch.note_batch_begins()
             if admit_batch(self._driver.last, found) == "replay":
                 self._driver.deliver_again()
             else:
@@ -362,7 +340,7 @@ class Run:
                     self._patiently(lambda: self._with_batch(Position("spark", found), batch))
                 except _RunStopped:
                     return False
-            self._batch_ended = time.monotonic()
+            self._watch.note_batch_ended()
         return True
 
     def _with_batch(self, position: Position, batch: Any) -> bool:
@@ -395,8 +373,8 @@ class Run:
             return error
         if self._cluster.stopped:
             found = EngineError(SESSION_STOPPED)
-        elif self._feed is not None and not (self._drained or self._feed.active) and self._feed.failure is None:
-            found = EngineError(SPARK_STOPPED)  # a query that fails is active until its batch has told why
+        elif self._watch.was_stopped:
+            found = EngineError(SPARK_STOPPED)
         else:
             return error
         found.__cause__ = error
@@ -408,19 +386,11 @@ class Run:
     def _try_own_epoch(self) -> bool:
         """An epoch without a batch: something waits of our own, or a source or partition has newly fallen silent."""
         taken = self._take()
-        begins = any(ledger.must_be_noted for ledger in self._driver.ledgers.values())
-        if not begins and not self._newly_silent() and not any(taken.values()):
+        begins = self._intake.must_begin or any(taken.values())
+        if not begins and not self._silence.is_news(self._driver.last, self._watch.looked, self._intake.waits):
             return False
         self._run_epoch(self._own_position(), [], taken)
         return True
-
-    def _newly_silent(self) -> bool:
-        last = self._driver.last
-        if last is None:
-            return False
-        parts = {name: source.partitions for name, source in last.sources.items()}
-        newly = (parts[name].get(p, PartitionState()) for name, quiet in self._quiet().items() for p in quiet)
-        return any(not last.sources[name].idle for name in self._silent()) or any(not part.idle for part in newly)
 
     def _last_epoch(self) -> None:
         """All that was to be taken is taken: without tuples, it sets every watermark to the end of time."""
@@ -442,29 +412,11 @@ class Run:
         if cuts:
             read = sum(cut.bytes for cut in cuts)
             rows.append(self._cluster.taken(cuts, self._driver.adapting.splitters(read)))
-        before = self._spoken()
-        silent, quiet = self._silent(), self._quiet()
-        self._driver.run(position, partial(self._execute, rows), final=final, idle=silent, quiet=quiet, taken=taken)
-        self._note_who_spoke(before)
-        self._working = bool(ledgers)  # until somebody has looked again
-
-    def _note_who_spoke(self, before: Mapping[str, int]) -> None:
-        now, last = time.monotonic(), self._driver.last
-        self._heard |= {n: now for n, count in self._spoken().items() if count > before.get(n, 0)}
-        if last is not None:
-            parts = [(name, p, part) for name, s in last.sources.items() for p, part in s.partitions.items()]
-            self._parts_heard |= {(name, p): now for name, p, part in parts if part.spoke == last.number}
-            self._say_who_holds(last)
-
-    def _say_who_holds(self, last: Manifest) -> None:
-        """Partitions that never had a tuple hold back all windows, for good where there is no `idle`: once, aloud."""
-        for name, source in last.sources.items():
-            empty = [p for p, part in source.partitions.items() if part.largest is None]
-            if name in self._held or not empty or source.largest is None or self._sources[name].idle is not None:
-                continue
-            self._held.add(name)
-            if not self._once:
-                _log.warning(NO_TUPLES_YET, printable(name), printable(", ".join(empty[:10])), len(empty))
+        before, waits = self._driver.last, self._intake.waits
+        idle, quiet = self._silence.silent_sources(self._watch.looked, waits), self._silence.silent_partitions(waits)
+        self._driver.run(position, partial(self._execute, rows), final=final, idle=idle, quiet=quiet, taken=taken)
+        self._silence.note_epoch(before, self._driver.last)
+        self._working = bool(ledgers)  # until the next look at the sources
 
     def _execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         self._job_since = time.monotonic()
@@ -473,106 +425,11 @@ class Run:
         finally:
             self._job_since = None
 
-    def _spoken(self) -> dict[str, int]:
-        """Tuples of every source so far that had a time to go by: what is rejected says nothing of where a source is."""
-        last = self._driver.last
-        return {name: s.accepted + s.late for name, s in last.sources.items()} if last else {}
-
     def _take(self) -> dict[str, Sequence[Item]]:
-        """What the next epoch takes. A source that is far ahead of another of which something waits waits for it, as does
-        a partition for others of its source."""
-        ledgers = self._driver.ledgers
-        waiting = {name: ledger.waiting() for name, ledger in ledgers.items()}
-        many = {name: ledgers[name].left(items, []) for name, items in waiting.items()}
-        taken = {name: self._chosen(name, items, many) for name, items in waiting.items()}
+        taken = self._intake.take(self._driver.last)
         self._working = any(taken.values())
-        self._waits = {name: ledgers[name].left(items, taken[name]) for name, items in waiting.items()}
-        self._waiting = sum(sum(parts.values()) for parts in self._waits.values())
-        self._driver.adapting.backlog = self._waiting
+        self._driver.adapting.backlog = self._intake.backlog
         return taken
-
-    def _chosen(self, name: str, items: Sequence[Item], waiting: Mapping[str, Mapping[str, int]]) -> Sequence[Item]:
-        held = self._held_back(name, waiting)
-        if all(part in held for part, many in waiting[name].items() if many):
-            return []
-        return self._driver.ledgers[name].choose(items, held)
-
-    def _held_back(self, name: str, waiting: Mapping[str, Mapping[str, int]]) -> list[str]:
-        """Partitions of which nothing is taken now. What is idle is never held back: nobody waits for it, so the watermark
-        would pass what we have not read."""
-        if self._ahead(name, waiting):
-            parts = self._driver.last.sources[name].partitions if self._driver.last else {}
-            return [part for part in waiting[name] if not parts.get(part, PartitionState()).idle]
-        return self._parts_ahead(name, waiting[name])
-
-    def _parts_ahead(self, name: str, waiting: Mapping[str, int]) -> list[str]:
-        """Partitions whose newest tuple is far ahead of that of another, which has more."""
-        last, longest = self._driver.last, longest_window(self._driver.plan)
-        if last is None or longest is None:
-            return []
-        reached = _reached_by_parts(last.sources[name], waiting)
-        return [part for part, largest in reached.items() if largest > min(reached.values()) + longest]
-
-    def _ahead(self, name: str, waiting: Mapping[str, Mapping[str, int]]) -> bool:
-        """waiting: how much, by source and partition."""
-        last = self._driver.last
-        if last is None or last.sources[name].idle or (longest := longest_window(self._driver.plan)) is None:
-            return False
-        reached = {n: self._reached(last.sources[n], n, many) for n, many in waiting.items() if any(many.values())}
-        known = {n: moment for n, moment in reached.items() if moment is not None}
-        return name in known and known[name] > min(known.values()) + longest
-
-    def _reached(self, source: SourceState, name: str, waiting: Mapping[str, int]) -> int | None:
-        """How far a source is of which something waits, by its newest tuple and not by the watermark: who may be later is not
-        behind, and who waits for an empty partition is not either. None: nobody knows."""
-        if source.partitions:
-            return min(_reached_by_parts(source, waiting).values(), default=None)
-        return source.watermark + self._sources[name].lateness
-
-    def _silent(self) -> list[str]:
-        """Sources that have been quiet for longer than their `idle`, as far as is known, and of which nothing waits; one
-        that has partitions is if all of these are (`_quiet`).
-
-        Who speaks in the epoch for which this is asked is not idle in it, so only what came before it matters.
-        """
-        now = time.monotonic()
-        self._feed_is_busy()  # looks until when we know
-        known = {name: self._looked if name in self._streaming else now for name in self._sources}
-        return [
-            name
-            for name, source in self._sources.items()
-            if source.idle is not None
-            and (known[name] - self._heard[name]) * 1e6 > source.idle
-            and name not in self._static
-            and not any(self._waits.get(name, {}).values())
-            and not (name in self._driver.ledgers and self._driver.ledgers[name].partitions)
-        ]
-
-    def _quiet(self) -> dict[str, list[str]]:
-        """The same of partitions, by source."""
-        now, found = time.monotonic(), dict[str, list[str]]()
-        for name, ledger in self._driver.ledgers.items():
-            idle, waits = self._sources[name].idle, self._waits.get(name, {})
-            heard = {p: self._parts_heard.setdefault((name, p), now) for p in ledger.partitions}
-            if idle is not None:
-                since = {p: max(when, ledger.silent_since) for p, when in heard.items() if not waits.get(p)}
-                found[name] = [p for p, when in since.items() if (now - when) * 1e6 > idle]
-        return found
-
-    def _backlog(self) -> int | None:
-        """Files and messages that wait, where we drive sources."""
-        return self._waiting if self._driver.ledgers else None
-
-
-def longest_window(plan: p.PhysicalPlan) -> int | None:
-    """The longest time window of a plan, in microseconds."""
-    return max((o.longest_window for o in plan.operators if o.longest_window is not None), default=None)
-
-
-def _reached_by_parts(source: SourceState, waiting: Mapping[str, int]) -> dict[str, int]:
-    """The newest tuple of each partition that is awake and has something waiting."""
-    known = {part: source.partitions.get(part, PartitionState()) for part, many in waiting.items() if many}
-    return {part: state.largest for part, state in known.items() if state.largest is not None and not state.idle}
 
 
 def is_stream(source: nodes.Source) -> bool:

@@ -50,7 +50,7 @@ from headrace.support.durations import Duration, parse_duration
 from headrace.support.limits import MOST_SLOTS, check_physical_window, check_slots, check_splitters
 from headrace.support.paths import given_path
 from headrace.support.terminal_text import printable
-from headrace.task import places
+from headrace.task import failure_points
 from headrace.task.watermarks import check_best_effort
 from headrace.tools import plan_file
 from headrace.tools.calibrate import calibrate, sample_bounds
@@ -306,17 +306,19 @@ def _aside(physical: p.PhysicalPlan, late: AnySink | None, last: Manifest | None
     """By their names in the outbox, all tuples that are put aside; those of the last epoch may have to come again."""
     if late is None:
         return {}
-    found = [f"{places.LATE}{source.name}" for source in physical.sources]
-    found += [place.name for place in places.failure_points(physical)]
+    found = [f"{failure_points.LATE}{source.name}" for source in physical.sources]
+    found += [point.name for point in failure_points.failure_points(physical)]
     if last is not None:  # under another plan they had other names
-        found += [output.result for output in last.outbox if output.result.startswith(places.FAILED)]
+        found += [output.result for output in last.outbox if output.result.startswith(failure_points.FAILED)]
     return dict.fromkeys(found, late)
 
 
 def _check_late(physical: p.PhysicalPlan, keep_failed: bool) -> None:
     schemas = [(source.schema, f"source {source.name!r}") for source in physical.sources]
     if keep_failed:
-        schemas += [(place.schema, f"what {place.words!r} is given") for place in places.failure_points(physical)]
+        schemas += [
+            (point.schema, f"what {point.words!r} is given") for point in failure_points.failure_points(physical)
+        ]
     for schema, what in schemas:
         if taken := {"_source", "_reason"} & set(schema.names):
             raise QueryError(f"late= adds {', '.join(sorted(taken))}, but {what} has such a column; rename it")

@@ -12,8 +12,8 @@ from headrace.driver.cluster_protocol import FeedStatus, OnBatch
 from headrace.query.nodes import Source
 from headrace.sources.protocol import TakenInput
 from headrace.spark import job as engine
+from headrace.task.epoch import Epoch
 from headrace.task.messages import Message
-from headrace.task.stages import Epoch
 
 LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
 

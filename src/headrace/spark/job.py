@@ -50,9 +50,10 @@ from headrace.support.limits import check_slots
 from headrace.support.secrets import Secret, is_secret_name, resolve_secrets, without_logins
 from headrace.task import user_code_notes
 from headrace.task.block_writer import Task
+from headrace.task.epoch import Epoch, PhysicalWindow
 from headrace.task.messages import Message, decode, encode, pack, unpack
 from headrace.task.splitters import SourcePiece, assign_pieces, read_windows, reader_of
-from headrace.task.stages import Epoch, PhysicalWindow, run_splitter, run_stage
+from headrace.task.stages import run_splitter, run_stage
 
 MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
 NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made

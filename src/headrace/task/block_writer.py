@@ -12,7 +12,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,10 +30,8 @@ from headrace.state.manifest import Receipt
 from headrace.state.state_tables import EPOCH_COLUMN, SUBSTREAM_COLUMN, narrow_columns
 from headrace.state.storage import Storage
 from headrace.support import user_code
+from headrace.task.epoch import Epoch
 from headrace.task.messages import Attempt
-
-if TYPE_CHECKING:
-    from headrace.task.stages import Epoch
 
 REACH = b"headrace.reach"
 EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number: no window is held for so many epochs

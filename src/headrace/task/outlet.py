@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,15 +31,14 @@ from headrace.task.block_writer import (
     write_grouped,
     write_output,
 )
+from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inputs
 from headrace.task.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
+from headrace.task.rejects import Rejects
 from headrace.task.reports import ReportBuilder
-from headrace.task.steps import MOST_TUPLES_TOGETHER, Rejects, Walk
+from headrace.task.step_runner import MOST_TUPLES_TOGETHER, EdgeWalk, StepRunner
 from headrace.task.watermarks import Seen
 from headrace.task.work import TaskTimer
-
-if TYPE_CHECKING:
-    from headrace.task.stages import Epoch
 
 Heavy = list[HeavyKey]
 
@@ -62,7 +61,8 @@ class Outlet:
         self.epoch, self.task, self.report, self.handed = epoch, task, report, handed
         self.work = report.work
         self._gathered: dict[tuple[str, int], list[pa.Table]] = {}
-        self.aside = Rejects(epoch, task, report)
+        self.rejects = Rejects(epoch, task, report)
+        self.runner = StepRunner(epoch, task, self.rejects)
         self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
         self._numbered = 0  # numbers that tuples have got
@@ -90,12 +90,12 @@ class Outlet:
                 for piece in arrow.split_table(pa.concat_tables(tables)):
                     yield from self._along_edges(producer, output, piece)
         self._gathered, self._rows, self._bytes = {}, 0, 0
-        self.aside.write()
+        self.rejects.write()
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
         shared: dict[int, _Shared] = {}  # by piece: edges with the same steps have the same
         edges = self.epoch.plan.leaving(producer, output)
-        walk = Walk(self.aside, table, edges)
+        walk = EdgeWalk(self.runner, table, edges)
         for edge in edges:
             passed = 0
             for number, found in enumerate(walk.along(edge)):

@@ -17,7 +17,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -36,11 +35,9 @@ from headrace.state.bases import ChangeSummary
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
 from headrace.task.block_writer import AnyNumbers, Task, write_table_rows
+from headrace.task.epoch import Epoch
 from headrace.task.reports import ReportBuilder, TableUse
 from headrace.task.state_table_groups import StateTableGroups, table_state
-
-if TYPE_CHECKING:
-    from headrace.task.stages import Epoch
 
 MOST_ROWS_READ = 2_000_000  # rows that are read at once to build tables
 

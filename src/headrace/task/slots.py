@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -16,14 +16,12 @@ from headrace.state.blocks import Block, OpenBlock
 from headrace.support.event_time import FOREVER
 from headrace.task import watermarks
 from headrace.task.block_writer import Task, group_reach, open_state_block, slice_for, write_grouped, write_rows
+from headrace.task.epoch import Epoch
+from headrace.task.failure_points import operator_failure_points
 from headrace.task.inbox import Inputs
-from headrace.task.places import operator_failure_points
 from headrace.task.slot_state_tables import SlotStateTables
-from headrace.task.steps import Rejects
+from headrace.task.step_runner import StepRunner
 from headrace.task.trimming import blocks_rewritten
-
-if TYPE_CHECKING:
-    from headrace.task.stages import Epoch
 
 
 class EpochSlot:
@@ -40,10 +38,10 @@ class EpochSlot:
         given: Sequence[Inputs],
         clocks: Mapping[str, watermarks.SourceClock],
         seen: watermarks.Seen,
-        aside: Rejects,
+        runner: StepRunner,
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
-        self.aside, self.report, self.work = aside, aside.report, aside.report.work
+        self.runner, self.report, self.work = runner, runner.report, runner.report.work
         self.number, self.total, self.run, self.seen = task.partition, epoch.groups, epoch.run, seen
         plan = epoch.plan
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
@@ -101,7 +99,7 @@ class EpochSlot:
         return layout.parts(self.number, side) if self.number < layout.slots else []
 
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
-        return self.aside.run_steps(rows, steps, operator_failure_points(self.epoch.plan)[self.operator.name])
+        return self.runner.run(rows, steps, operator_failure_points(self.epoch.plan)[self.operator.name])
 
     @property
     def reached(self) -> int:

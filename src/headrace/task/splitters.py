@@ -21,7 +21,7 @@ from headrace.errors import SourceError
 from headrace.sources import check_schema, columns_to_read
 from headrace.sources.physical_windows import FILES
 from headrace.sources.protocol import Piece, Reader, TakenInput
-from headrace.task.stages import Epoch, PhysicalWindow
+from headrace.task.epoch import Epoch, PhysicalWindow
 
 OPENING = 64 << 10  # bytes that could be read while a file is opened
 

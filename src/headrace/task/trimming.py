@@ -10,13 +10,10 @@ it: its rows are in another one already.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from headrace.operators.base import AppendedState
 from headrace.state.blocks import Block
-
-if TYPE_CHECKING:
-    from headrace.task.stages import Epoch
+from headrace.task.epoch import Epoch
 
 
 def blocks_rewritten(

@@ -26,9 +26,9 @@ from headrace.evolve import compare
 from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
-from headrace.task import places
+from headrace.task.epoch import PhysicalWindow
+from headrace.task.failure_points import failure_points
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import PhysicalWindow
 from headrace.testing.checking import check_processor
 from headrace.testing.tables import arrow_table, table_stream
 
@@ -81,7 +81,7 @@ class LocalRun:
         self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
         names = [
             *(f"late:{s.name}" for s in self.plan.sources),
-            *(place.name for place in places.failure_points(self.plan)),
+            *(point.name for point in failure_points(self.plan)),
         ]
         self.late: dict[str, Any] = {name: late or sinks.memory() for name in names}
         self.schemas = dict(zip(self.plan.results, [root.schema for root in begun.roots], strict=True))

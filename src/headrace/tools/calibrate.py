@@ -29,8 +29,8 @@ from headrace.sources.tables import ArrowTable, table_rows
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
+from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
-from headrace.task.stages import PhysicalWindow
 from headrace.task.work import WorkCounts, WorkTotals
 
 SAMPLED_TUPLES = 50_000  # of every source

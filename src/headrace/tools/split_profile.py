@@ -37,12 +37,13 @@ from headrace.sources.physical_windows import FileToRead
 from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore
 from headrace.task.block_writer import Task
+from headrace.task.epoch import Epoch, PhysicalWindow
 from headrace.task.in_process import execute_locally
 from headrace.task.messages import Message
+from headrace.task.rejects import Rejects
 from headrace.task.reports import Report, ReportBuilder
 from headrace.task.splitters import SourcePiece, read_windows
-from headrace.task.stages import Epoch, PhysicalWindow
-from headrace.task.steps import Rejects, Walk
+from headrace.task.step_runner import EdgeWalk, StepRunner
 from headrace.task.work import WorkCounts, sum_counts
 
 SAMPLED_TUPLES = 1_000_000  # of the sample, at least one window
@@ -188,11 +189,11 @@ def _share(windows: Sequence[PhysicalWindow], number: int, of: int) -> list[Phys
 def _stepping(subject: ProfiledSplit, epoch: Epoch, windows: Sequence[PhysicalWindow], store: StateStore) -> float:
     """Return the seconds for what is done with tuples before they are sent: map, filter, broadcast and route."""
     task = Task(0, 0, 0, store.storage, BlockReader(store.storage))
-    aside = Rejects(epoch, task, ReportBuilder(task.itself, task.stamp))
+    runner = StepRunner(epoch, task, Rejects(epoch, task, ReportBuilder(task.itself, task.stamp)))
     tuples = [as_tuples(window.rows, subject.source, subject.source.reads(whole=False)) for window in windows]
     begin = time.process_time()
     for piece in (piece for each in tuples for piece in arrow.split_table(each)):
-        for _ in Walk(aside, piece, [subject.edge]).along(subject.edge):
+        for _ in EdgeWalk(runner, piece, [subject.edge]).along(subject.edge):
             pass
     return time.process_time() - begin
 

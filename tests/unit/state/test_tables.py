@@ -26,9 +26,10 @@ from headrace.state.manifest import TableState
 from headrace.state.sorted_runs import FAN_IN
 from headrace.task import state_table_groups
 from headrace.task.block_writer import Task
+from headrace.task.epoch import Epoch
 from headrace.task.reports import Report, ReportBuilder
 from headrace.task.slot_state_tables import SlotStateTables
-from headrace.task.stages import Epoch, _merge_runs
+from headrace.task.stages import _merge_runs
 from tests.memory import MemoryStorage
 
 Key = tuple[Any, ...]

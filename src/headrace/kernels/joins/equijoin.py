@@ -13,7 +13,6 @@ those outside the window or not satisfying it; what is left is held against wind
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +20,10 @@ import pyarrow as pa
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
 from headrace.kernels.joins import pair_loop
+from headrace.kernels.joins.join_spec import JoinSpec
 from headrace.kernels.joins.pairs import Count, expand_ranges, satisfying_pairs, uncounted
 from headrace.kernels.windows.aggregate import times
 from headrace.routing.hashing import Hashes, hash_column_of
-
-if TYPE_CHECKING:
-    from headrace.operators.joins import JoinOperator
 
 
 def concat_runs(runs: Sequence[pa.Table]) -> pa.Table:
@@ -37,13 +34,13 @@ def concat_runs(runs: Sequence[pa.Table]) -> pa.Table:
     return arrow.take_rows(table, numba_loops.order_by_hash(hash_column_of(table)))
 
 
-def equijoin(operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
+def equijoin(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
     """The results of all pairs of two runs."""
     return satisfying_pairs(operator, left, right, hash_candidates(operator, left, right, count))
 
 
 def hash_candidates(
-    operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted
+    operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count = uncounted
 ) -> Iterator[tuple[Numbers, Numbers]]:
     """Row numbers of pairs with equal hashes, some at a time; of very many, those that may be results."""
     moving = int(left.num_rows > right.num_rows)  # look the few up in the many
@@ -67,7 +64,7 @@ def equal_ranges(few: Hashes, many: Hashes) -> tuple[Numbers, Numbers, Numbers]:
 
 
 def _loop(
-    operator: JoinOperator, moving: int, sides: tuple[pa.Table, pa.Table], first: Numbers, last: Numbers
+    operator: JoinSpec, moving: int, sides: tuple[pa.Table, pa.Table], first: Numbers, last: Numbers
 ) -> Iterator[tuple[Numbers, Numbers]] | None:
     """What hot keys make: pairs are held in a compiled loop against what the predicate says beside the equality.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -13,14 +12,10 @@ import pyarrow.compute as pc
 from headrace.columnar import arrow
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import TS_TYPE
+from headrace.kernels.joins.join_spec import JoinSpec, PairColumns
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema
 from headrace.kernels.windows.aggregate import times
-
-if TYPE_CHECKING:
-    from headrace.operators.asof import AsOfOperator
-    from headrace.operators.joins import JoinOperator
-    from headrace.plan import TableStep
 
 Count = Callable[[int], None]  # is told how many pairs are compared: held against the window or the predicate
 
@@ -53,13 +48,13 @@ def column_numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
     return np.asarray(values.cast(pa.int64()))[rows]
 
 
-def join_results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Iterator[pa.Table]:
+def join_results(operator: JoinSpec, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Iterator[pa.Table]:
     """The results of pairs that satisfy window and predicate: as many at a time as their length allows."""
     for some in pair_batches(left, right, len(l)):
         yield _results(operator, left, right, l[some], r[some])
 
 
-def side_by_side(joined: AsOfOperator | TableStep, left: pa.Table, right: pa.Table | None) -> pa.Table:
+def side_by_side(joined: PairColumns, left: pa.Table, right: pa.Table | None) -> pa.Table:
     """Return pairs, row by row, as results; without a right side, nulls."""
     columns = [left.column("ts")]
     for name, side, column in joined.columns:
@@ -77,7 +72,7 @@ def pair_batches(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]
     return (slice(start, start + most) for start in range(0, pairs, most))
 
 
-def _results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.Table:
+def _results(operator: JoinSpec, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.Table:
     pairs = {"l": arrow.take_rows(left, l), "r": arrow.take_rows(right, r)}
     ts = operator.result_ts(times(pairs["l"]), times(pairs["r"]))
     columns = [pa.array(ts).cast(TS_TYPE), *(pairs[side].column(name) for _, side, name in operator.columns)]
@@ -85,7 +80,7 @@ def _results(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers
 
 
 def satisfying_pairs(
-    operator: JoinOperator, left: pa.Table, right: pa.Table, candidates: Iterator[tuple[Numbers, Numbers]]
+    operator: JoinSpec, left: pa.Table, right: pa.Table, candidates: Iterator[tuple[Numbers, Numbers]]
 ) -> Iterator[pa.Table]:
     """The results among candidates: first the window, then, on what it admits, the predicate."""
     for l, r in candidates:
@@ -98,7 +93,7 @@ def satisfying_pairs(
 
 
 def decide_pairs(
-    operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers, unsure: npt.NDArray[np.bool_]
+    operator: JoinSpec, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers, unsure: npt.NDArray[np.bool_]
 ) -> tuple[Numbers, Numbers]:
     """The pairs without those of which the loop was not sure and the predicate, asked for them, is not true."""
     if not unsure.any():
@@ -110,7 +105,7 @@ def decide_pairs(
     return l[true], r[true]
 
 
-def _true(operator: JoinOperator, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.ChunkedArray:
+def _true(operator: JoinSpec, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.ChunkedArray:
     """The predicate on every pair; null is not true."""
     used = {"l": left.select(operator.used("l")), "r": right.select(operator.used("r"))}
     pairs = {"l": arrow.take_rows(used["l"], l), "r": arrow.take_rows(used["r"], r)}

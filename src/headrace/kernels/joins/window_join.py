@@ -12,22 +12,18 @@ slice is compared only with the range of the other side that it can reach: the c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.columnar import arrow, duck
 from headrace.columnar.arrow import Numbers
+from headrace.expressions import JoinPredicate
 from headrace.kernels.joins import band, pair_loop, undecided_pairs
+from headrace.kernels.joins.join_spec import JoinSpec, Strip
 from headrace.kernels.joins.pairs import Count, decide_pairs, join_results, satisfying_pairs, uncounted
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema
-
-if TYPE_CHECKING:
-    from headrace.expressions import JoinPredicate
-    from headrace.operators.joins import JoinOperator
 
 TIME = "__t"  # event time as a plain number
 FEWEST_SLICE_PAIRS = 2_000_000  # not worth a slice of their own
@@ -36,26 +32,7 @@ WORTH_LOOKING_UP = 1 / 16  # of all pairs; more are faster in a loop, where each
 WORTH_SORTING = 0.75  # of one side met by all of the other: not worth sorting
 
 
-@dataclass(frozen=True)
-class Strip:
-    """Tuples of `moving` meet those of the other side with  position in [place - back, place + ahead]."""
-
-    moving: int  # 0: L moves over R, 1: R moves over L
-    place: str
-    position: str
-    back: int
-    ahead: int
-
-    @property
-    def sql(self) -> str:
-        a, b = ("l", "r") if self.moving == 0 else ("r", "l")
-        low, high = f"{a}.{self.place} - {self.back}", f"{a}.{self.place} + {self.ahead}"
-        return f"({b}.{self.position} >= {low} AND {b}.{self.position} <= {high})"
-
-
-def window_join(
-    operator: JoinOperator, left: pa.Table, right: pa.Table, count: Count = uncounted
-) -> Iterator[pa.Table]:
+def window_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
     """The results of all pairs of the two tables, some at a time."""
     if left.num_rows == 0 or right.num_rows == 0:
         return
@@ -84,7 +61,7 @@ def pairing_method(on: JoinPredicate, *, in_time: bool) -> str:
     return f"DuckDB, one by one, which is slow: no loop takes {blame or on.text}"
 
 
-def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
+def _look_up(operator: JoinSpec, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
     """The pairs of a slice that are near each other, found by binary search. (`strip` is the whole window here.)
 
     Where so many are near that a loop over all of them is faster, it is taken.
@@ -98,7 +75,7 @@ def _look_up(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Tab
     return satisfying_pairs(operator, left, right, iter(found))
 
 
-def _compare(operator: JoinOperator, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
+def _compare(operator: JoinSpec, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
     """Every pair of a slice: in a compiled loop where that pays and leaves little open, else in DuckDB."""
     compiled, pairs = operator.on.native, left.num_rows * right.num_rows
     count(pairs)
@@ -174,12 +151,12 @@ def _with_time(table: pa.Table) -> pa.Table:
     return table.append_column(TIME, table.column("ts").cast(pa.int64()))
 
 
-def _sql(operator: JoinOperator, strip: Strip) -> str:
+def _sql(operator: JoinSpec, strip: Strip) -> str:
     columns = [f"{side}.{duck.quote(name)} AS {duck.quote(out)}" for out, side, name in operator.columns]
     return f"SELECT {', '.join([f'{operator.ts_sql(strip)} AS ts', *columns])} FROM l JOIN r ON {_condition(operator, strip)}"
 
 
-def _condition(operator: JoinOperator, strip: Strip) -> str:
+def _condition(operator: JoinSpec, strip: Strip) -> str:
     """The join condition in the form that DuckDB runs fastest without changing what may be evaluated."""
     window = strip.sql
     if not operator.on.safe:

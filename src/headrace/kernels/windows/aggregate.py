@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -21,12 +20,13 @@ from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import TS_TYPE
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema, in_sequence
-
-if TYPE_CHECKING:
-    from headrace.operators.aggregates import GroupedOperator, WindowAggregate
-    from headrace.operators.count_aggregate import CountAggregateOperator
-    from headrace.operators.pane_aggregate import PaneAggregateOperator
-    from headrace.operators.tuple_aggregate import TupleAggregateOperator
+from headrace.kernels.windows.window_specs import (
+    AggregateSpec,
+    CountWindowSpec,
+    PaneSpec,
+    TimeWindowSpec,
+    TupleWindowSpec,
+)
 
 MOST_WINDOW_ROWS = 4_000_000  # rows that are multiplied by their windows at once
 MOST_WINDOW_BYTES = 1 << 30  # that such rows may take
@@ -41,20 +41,20 @@ def times(table: pa.Table) -> Numbers:
 # --- panes ---------------------------------------------------------------------------------------------------------
 
 
-def partials_of(operator: PaneAggregateOperator, tuples: pa.Table) -> pa.Table:
+def partials_of(operator: PaneSpec, tuples: pa.Table) -> pa.Table:
     """One row per group and pane: the grouping columns, `ts` (the smallest), the pane's start and the partials."""
     panes = times(tuples) // operator.pane * operator.pane
     columns = [(name, sql) for partial in operator.partials for name, sql, _ in partial.columns]
     return evaluate_aggregates(operator, grouping(operator, PANE, columns), tuples.append_column(PANE, pa.array(panes)))
 
 
-def merge_partials(operator: PaneAggregateOperator, partials: pa.Table) -> pa.Table:
+def merge_partials(operator: PaneSpec, partials: pa.Table) -> pa.Table:
     """Partials of the same group and pane as one row: what two runs of state become when they are merged."""
     columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
     return in_schema(evaluate_aggregates(operator, grouping(operator, PANE, columns), partials), partials.schema)
 
 
-def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int, after: int) -> pa.Table:
+def close_panes(operator: PaneSpec, partials: pa.Table, before: int, after: int) -> pa.Table:
     """The results of the windows that close between two watermarks.
 
     Merging and what is made of the merged values are one query: between two, values would pass through Arrow, which
@@ -69,7 +69,7 @@ def close_panes(operator: PaneAggregateOperator, partials: pa.Table, before: int
 # --- tuples --------------------------------------------------------------------------------------------------------
 
 
-def close_tuples(operator: TupleAggregateOperator, tuples: pa.Table, before: int, after: int) -> pa.Table:
+def close_tuples(operator: TupleWindowSpec, tuples: pa.Table, before: int, after: int) -> pa.Table:
     """The results of the windows that close between two watermarks, from the tuples themselves."""
     if operator.ordered:
         tuples = number_groups(tuples, operator.schemas[0].names)
@@ -122,7 +122,7 @@ def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
     return rows, np.repeat(first, counts) + within
 
 
-def _close(operator: WindowAggregate, sql: str, held: pa.Table, at: Numbers, before: int, after: int) -> pa.Table:
+def _close(operator: TimeWindowSpec, sql: str, held: pa.Table, at: Numbers, before: int, after: int) -> pa.Table:
     """The results of a query that gives one row per group and closing window."""
     found = [
         _with_bounds(operator, evaluate_aggregates(operator, sql, expanded))
@@ -131,7 +131,7 @@ def _close(operator: WindowAggregate, sql: str, held: pa.Table, at: Numbers, bef
     return pa.concat_tables(found or [operator.schema.empty_table()])
 
 
-def _with_bounds(operator: WindowAggregate, results: pa.Table) -> pa.Table:
+def _with_bounds(operator: TimeWindowSpec, results: pa.Table) -> pa.Table:
     starts = np.asarray(results.column(START))
     for name, values in (("window_start", starts), ("window_end", starts + operator.window)):
         results = results.append_column(name, pa.array(values).cast(TS_TYPE))
@@ -141,14 +141,14 @@ def _with_bounds(operator: WindowAggregate, results: pa.Table) -> pa.Table:
 # --- SQL -----------------------------------------------------------------------------------------------------------
 
 
-def grouping(operator: GroupedOperator, unit: str, columns: Sequence[tuple[str, str]], ts: str = "min(ts)") -> str:
+def grouping(operator: AggregateSpec, unit: str, columns: Sequence[tuple[str, str]], ts: str = "min(ts)") -> str:
     keys = keys_sql(operator, unit)
     return (
         f"SELECT {', '.join([*keys, f'{ts} AS ts', *compute_keys(columns)])} FROM __tuples GROUP BY {', '.join(keys)}"
     )
 
 
-def keys_sql(operator: GroupedOperator, unit: str) -> list[str]:
+def keys_sql(operator: AggregateSpec, unit: str) -> list[str]:
     return [*(duck.quote(name) for name in operator.by), unit]
 
 
@@ -156,14 +156,14 @@ def compute_keys(columns: Sequence[tuple[str, str]]) -> list[str]:
     return [f"{sql} AS {duck.quote(name)}" for name, sql in columns]
 
 
-def evaluate_aggregates(operator: GroupedOperator, sql: str, table: pa.Table) -> pa.Table:
+def evaluate_aggregates(operator: AggregateSpec, sql: str, table: pa.Table) -> pa.Table:
     return evaluate(sql, {duck.TUPLES: table}, ", ".join(operator.texts))
 
 
 # --- count windows -------------------------------------------------------------------------------------------------
 
 
-def count_windows(operator: CountAggregateOperator, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+def count_windows(operator: CountWindowSpec, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
     """Number the tuples below `bound` in sequence within their group; the results, and the tuples to hold on to.
 
     `held` has the operator's input columns and `__n`, the tuple's number in its group, null while it still waits.
@@ -178,7 +178,7 @@ def count_windows(operator: CountAggregateOperator, held: pa.Table, bound: int) 
     return results, pa.concat_tables([kept.cast(held.schema), pending])
 
 
-def _number(operator: CountAggregateOperator, active: pa.Table) -> pa.Table:
+def _number(operator: CountWindowSpec, active: pa.Table) -> pa.Table:
     """With `__n` for all, and per group: `__base`, the last number given before, and `__top`, the last given now."""
     keys = ", ".join(duck.quote(name) for name in operator.by) or "1"
     base = f"coalesce(max({NUMBER}) OVER (PARTITION BY {keys}), 0)"
@@ -190,7 +190,7 @@ def _number(operator: CountAggregateOperator, active: pa.Table) -> pa.Table:
     )
 
 
-def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.Table:
+def _count_results(operator: CountWindowSpec, numbered: pa.Table) -> pa.Table:
     number, base, top = (np.asarray(numbered.column(c)).astype(np.int64) for c in (NUMBER, "__base", "__top"))
     # results stand at c = last + j*every; tuple n takes part in those with n <= c < n + last; new ones: base < c <= top
     first = np.maximum(-((operator.last - number) // operator.every), 0)
@@ -204,7 +204,7 @@ def _count_results(operator: CountAggregateOperator, numbered: pa.Table) -> pa.T
     return in_schema(evaluate_aggregates(operator, sql, expanded), operator.schema)
 
 
-def _needed(operator: CountAggregateOperator, numbered: pa.Table) -> npt.NDArray[np.bool_]:
+def _needed(operator: CountWindowSpec, numbered: pa.Table) -> npt.NDArray[np.bool_]:
     """What the next result of a group will need, and its last tuple in any case: it carries the count."""
     number, top = (np.asarray(numbered.column(c)).astype(np.int64) for c in (NUMBER, "__top"))
     due = np.maximum((top - operator.last) // operator.every + 1, 0) * operator.every + operator.last

@@ -9,7 +9,6 @@ not held.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -18,22 +17,20 @@ import pyarrow as pa
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.sorting import sort_order
+from headrace.expressions import KeyEquality
 from headrace.kernels.joins.pairs import side_by_side
 from headrace.kernels.stateless.steps import order_rows
 from headrace.kernels.windows.aggregate import times
 from headrace.kernels.windows.numbered_keys import key_numbers
+from headrace.kernels.windows.window_specs import AsOfSpec
 from headrace.support.event_time import FOREVER
-
-if TYPE_CHECKING:
-    from headrace.expressions import KeyEquality
-    from headrace.operators.asof import AsOfOperator
 
 KEY = "__key"
 Marks = npt.NDArray[np.bool_]
 
 
 def join_asof(
-    operator: AsOfOperator, asking: pa.Table, changes: pa.Table, after: Sequence[int]
+    operator: AsOfSpec, asking: pa.Table, changes: pa.Table, after: Sequence[int]
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
     """(the results of tuples below the smaller watermark, the tuples that wait, the changes to hold on to)."""
     ready = times(asking) < min(after)
@@ -71,7 +68,7 @@ def _last_of_each_time(changes: pa.Table, columns: Sequence[str]) -> pa.Table:
     return changes if last.all() else changes.filter(pa.array(last))
 
 
-def _results(operator: AsOfOperator, asking: pa.Table, asked: Numbers, changes: pa.Table) -> pa.Table:
+def _results(operator: AsOfSpec, asking: pa.Table, asked: Numbers, changes: pa.Table) -> pa.Table:
     at, of = times(asking), times(changes)
     by = sort_order([pa.array(asked), pa.array(at)])
     found = np.empty(len(by), np.int64)

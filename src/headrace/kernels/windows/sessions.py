@@ -11,8 +11,6 @@ Invariant: no tuple with `ts` < bound is to come, so a session whose last `ts` i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -31,17 +29,15 @@ from headrace.kernels.windows.aggregate import (
     times,
 )
 from headrace.kernels.windows.numbered_keys import key_numbers
+from headrace.kernels.windows.window_specs import PartialSessionSpec, SessionSpec, TupleSessionSpec
 from headrace.support.event_time import move_back
-
-if TYPE_CHECKING:
-    from headrace.operators.session_aggregate import PartialSessionsOperator, SessionOperator, TupleSessionsOperator
 
 FIRST = "__first"  # of a stretch; its `ts` is the last
 SESSION = "__session"
 Marks = npt.NDArray[np.bool_]
 
 
-def stretches_of(operator: PartialSessionsOperator, tuples: pa.Table) -> pa.Table:
+def stretches_of(operator: PartialSessionSpec, tuples: pa.Table) -> pa.Table:
     """One row per group and pane: the grouping columns, the first and the last `ts`, and the partials."""
     panes = times(tuples) // operator.gap
     columns = [(FIRST, "min(ts)"), *((name, sql) for partial in operator.partials for name, sql, _ in partial.columns)]
@@ -49,7 +45,7 @@ def stretches_of(operator: PartialSessionsOperator, tuples: pa.Table) -> pa.Tabl
     return evaluate_aggregates(operator, sql, tuples.append_column(PANE, pa.array(panes))).drop_columns([PANE])
 
 
-def close_partial_sessions(operator: PartialSessionsOperator, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+def close_partial_sessions(operator: PartialSessionSpec, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
     """(the results of the sessions that are complete, the stretches of the others).
 
     Merging and what is made of the merged values are one query, as for panes.
@@ -64,7 +60,7 @@ def close_partial_sessions(operator: PartialSessionsOperator, held: pa.Table, bo
     return results, _joined(operator, held.filter(pa.array(~complete))).drop_columns([SESSION])
 
 
-def _joined(operator: PartialSessionsOperator, held: pa.Table) -> pa.Table:
+def _joined(operator: PartialSessionSpec, held: pa.Table) -> pa.Table:
     """One stretch for each session; most are one already."""
     numbers = np.asarray(held.column(SESSION))
     alone = np.bincount(numbers, minlength=1)[numbers] == 1
@@ -76,7 +72,7 @@ def _joined(operator: PartialSessionsOperator, held: pa.Table) -> pa.Table:
     return pa.concat_tables([held.filter(pa.array(alone)), together])
 
 
-def close_tuple_sessions(operator: TupleSessionsOperator, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
+def close_tuple_sessions(operator: TupleSessionSpec, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
     """The same from the tuples themselves: (results, the tuples of sessions that are not complete)."""
     found, complete = _with_sessions(operator, held, times(held), bound)
     found = found.filter(pa.array(complete))
@@ -87,7 +83,7 @@ def close_tuple_sessions(operator: TupleSessionsOperator, held: pa.Table, bound:
     return _results(operator, sql, found), held.filter(pa.array(~complete))
 
 
-def _results(operator: SessionOperator, sql: str, found: pa.Table) -> pa.Table:
+def _results(operator: SessionSpec, sql: str, found: pa.Table) -> pa.Table:
     return (
         in_schema(evaluate_aggregates(operator, sql, found), operator.schema)
         if found.num_rows
@@ -95,7 +91,7 @@ def _results(operator: SessionOperator, sql: str, found: pa.Table) -> pa.Table:
     )
 
 
-def _with_sessions(operator: SessionOperator, held: pa.Table, first: Numbers, bound: int) -> tuple[pa.Table, Marks]:
+def _with_sessions(operator: SessionSpec, held: pa.Table, first: Numbers, bound: int) -> tuple[pa.Table, Marks]:
     """With the number of its session beside every row; and which are of complete ones."""
     numbers, latest = session_numbers(key_numbers(held, operator.by), first, times(held), operator.gap)
     complete = latest < move_back(bound, operator.gap)

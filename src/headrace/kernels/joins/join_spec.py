@@ -1,0 +1,84 @@
+"""What the join kernels need to know of a join. The operators of `headrace.operators` fit these protocols."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from headrace.columnar.arrow import Numbers
+from headrace.expressions import JoinPredicate, KeyEquality
+
+
+@dataclass(frozen=True)
+class Strip:
+    """A window as an interval: a tuple of the moving side pairs with tuples in [place - back, place + ahead]."""
+
+    moving: int  # 0: L moves over R, 1: R moves over L
+    place: str  # column of the moving side
+    position: str  # column of the other side
+    back: int
+    ahead: int
+
+    @property
+    def sql(self) -> str:
+        a, b = ("l", "r") if self.moving == 0 else ("r", "l")
+        low, high = f"{a}.{self.place} - {self.back}", f"{a}.{self.place} + {self.ahead}"
+        return f"({b}.{self.position} >= {low} AND {b}.{self.position} <= {high})"
+
+
+class PairColumns(Protocol):
+    """Results with columns of both sides of a pair."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def columns(self) -> tuple[tuple[str, str, str], ...]:
+        """(name in the result, side, name on that side)."""
+
+
+class JoinSpec(PairColumns, Protocol):
+    """A join of two streams: its predicate, its window, and the columns of its results."""
+
+    @property
+    def on(self) -> JoinPredicate: ...
+
+    @property
+    def keys(self) -> tuple[KeyEquality, ...]: ...
+
+    @property
+    def plain_keys(self) -> bool: ...
+
+    @property
+    def sql(self) -> str: ...
+
+    @property
+    def text(self) -> str: ...
+
+    @property
+    def strips(self) -> tuple[Strip, ...]:
+        """The window as strips: every pair that the window admits is in exactly one strip."""
+
+    @property
+    def time_window(self) -> tuple[int, int] | None:
+        """W1 and W2 of a window over `ts`; None for count windows."""
+
+    @property
+    def compares_in_loops(self) -> bool:
+        """Whether the pairs of a hot key are compared in a compiled loop."""
+
+    def used(self, side: str) -> list[str]:
+        """Return the columns of one side that the predicate reads; at least one."""
+
+    def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
+        """Return which pairs of rows the window admits."""
+
+    def result_ts(self, l: Numbers, r: Numbers) -> Numbers:
+        """Return the event times of results from those of pairs."""
+
+    def ts_sql(self, strip: Strip) -> str:
+        """Return the event time of a result in SQL, for pairs of one strip."""

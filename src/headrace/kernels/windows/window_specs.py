@@ -1,0 +1,94 @@
+"""What the window kernels need to know of an operator. The operators of `headrace.operators` fit these protocols."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import pyarrow as pa
+
+from headrace.expressions import KeyEquality, Partial
+from headrace.kernels.joins.join_spec import PairColumns
+from headrace.plan import Named
+
+
+class AggregateSpec(Protocol):
+    """An aggregate: grouping columns, functions with their texts, and the schema of its results."""
+
+    @property
+    def schema(self) -> pa.Schema: ...
+
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]: ...
+
+    @property
+    def by(self) -> tuple[str, ...]: ...
+
+    @property
+    def functions(self) -> Named: ...
+
+    @property
+    def texts(self) -> tuple[str, ...]: ...
+
+
+class PartialsSpec(AggregateSpec, Protocol):
+    @property
+    def partials(self) -> tuple[Partial, ...]: ...
+
+
+class OrderSpec(AggregateSpec, Protocol):
+    @property
+    def ordered(self) -> bool:
+        """Whether one of the functions depends on the order of the tuples."""
+
+
+class TimeWindowSpec(AggregateSpec, Protocol):
+    @property
+    def window(self) -> int: ...
+
+    @property
+    def every(self) -> int: ...
+
+
+class PaneSpec(PartialsSpec, TimeWindowSpec, Protocol):
+    @property
+    def pane(self) -> int: ...
+
+
+class TupleWindowSpec(OrderSpec, TimeWindowSpec, Protocol):
+    """An aggregate over time windows whose state is the tuples."""
+
+
+class CountWindowSpec(AggregateSpec, Protocol):
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def every(self) -> int: ...
+
+
+class SessionSpec(AggregateSpec, Protocol):
+    @property
+    def gap(self) -> int: ...
+
+
+class PartialSessionSpec(PartialsSpec, SessionSpec, Protocol):
+    """Sessions whose state is one row of partials per stretch of tuples."""
+
+
+class TupleSessionSpec(OrderSpec, SessionSpec, Protocol):
+    """Sessions whose state is the tuples."""
+
+
+class AsOfSpec(PairColumns, Protocol):
+    @property
+    def schemas(self) -> tuple[pa.Schema, ...]: ...
+
+    @property
+    def keys(self) -> tuple[KeyEquality, ...]: ...
+
+    @property
+    def within(self) -> int | None: ...
+
+    @property
+    def keep(self) -> bool:
+        """Whether tuples without a match are results, with nulls."""
