@@ -37,7 +37,7 @@ ONLY = ""  # the name of the output of a processor that has one
 DECLARED = ("schema", "outputs", "tables", "every", "version")
 
 
-class Table(Protocol):
+class ProcessorTable(Protocol):
     """A keyed table of one substream, as a processor sees it."""
 
     def get(self, keys: pa.Table) -> pa.Table:
@@ -74,7 +74,7 @@ class Table(Protocol):
         """These rows were written through `columns`."""
 
 
-State = Mapping[str, Table]
+State = Mapping[str, ProcessorTable]
 Put: TypeAlias = pa.Table | Mapping[str, pa.Table] | None
 
 

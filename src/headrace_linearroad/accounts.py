@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.columnar.numba_cache import compile_cached, compile_inner
-from headrace.processor import State, Table
+from headrace.processor import State, ProcessorTable
 from headrace_linearroad.driving import CHARGED, LEAVES
 from headrace_linearroad.forms import OUTPUTS
 from headrace_linearroad.pages import (
@@ -124,7 +124,7 @@ def _ordered(told: dict[str, npt.NDArray[np.int64]]) -> Events:
 class _Held:
     """What a chunk needs of the accounts: read, to be changed in place, and put again."""
 
-    def __init__(self, table: Table, events: Events, questions: Questions) -> None:
+    def __init__(self, table: ProcessorTable, events: Events, questions: Questions) -> None:
         self.table = table
         coming = np.bincount(events.page, minlength=PAGES)
         self.bounds = np.concatenate([[0], np.cumsum(coming)])

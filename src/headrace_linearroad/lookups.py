@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.processor import Table
+from headrace.processor import ProcessorTable
 
 Column = npt.NDArray[Any]
 
@@ -29,7 +29,7 @@ REASONS = {
 UNANSWERED = hr.StateTable(key=["reason"], columns=pa.schema([("reason", pa.int8()), ("n", pa.int64())]))
 
 
-def count_unanswered(table: Table, reasons: npt.NDArray[np.int8]) -> None:
+def count_unanswered(table: ProcessorTable, reasons: npt.NDArray[np.int8]) -> None:
     """reasons: of each question, 0 where there is an answer."""
     many = np.bincount(reasons, minlength=len(REASONS) + 1)
     many[0] = 0

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from headrace.columnar.numba_cache import compile_cached, compile_inner
 from headrace.columnar.numba_loops import copy_piece
-from headrace.processor import Table
+from headrace.processor import ProcessorTable
 
 PAGES = 30
 
@@ -44,7 +44,7 @@ class Pages(NamedTuple):
 class Pieces:
     """The bytes of some rows, one behind the other, as words."""
 
-    def __init__(self, table: Table, keys: Sequence[tuple[str, Ints]]) -> None:
+    def __init__(self, table: ProcessorTable, keys: Sequence[tuple[str, Ints]]) -> None:
         asked = pa.table({name: pa.array(values) for name, values in keys})
         chunks = table.get(asked)["bytes"].chunks
         found = chunks[0] if len(chunks) == 1 else pa.concat_arrays([pa.array([], pa.binary()), *chunks])

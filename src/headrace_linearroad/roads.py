@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.processor import State, Table
+from headrace.processor import State, ProcessorTable
 from headrace_linearroad import driving
 from headrace_linearroad.driving import HEAD, MINUTE_WORDS, NONE, REST, SLOTS, STOP
 from headrace_linearroad.forms import OUTPUTS, TS
@@ -109,7 +109,7 @@ def room_for(reports: int) -> driving.Found:
 class _Held:
     """What a chunk needs of its roads: read, to be changed in place, and put again."""
 
-    def __init__(self, cars: Table, minutes: Table, numbers: Ints, reports: driving.Reports) -> None:
+    def __init__(self, cars: ProcessorTable, minutes: ProcessorTable, numbers: Ints, reports: driving.Reports) -> None:
         self.cars, self.minutes, self.numbers = cars, minutes, numbers
         pages = len(numbers) * PAGES
         own = reports.road * PAGES + reports.time % driving.PERIOD
@@ -145,11 +145,11 @@ class _Held:
         put_pieces(self.minutes, self.numbers, road_pieces(self.roads))
 
 
-def _pieces(table: Table, road: Ints, piece: Longs) -> Pieces:
+def _pieces(table: ProcessorTable, road: Ints, piece: Longs) -> Pieces:
     return Pieces(table, [("road", road), ("piece", piece.astype(np.int32))])
 
 
-def read_roads(table: Table, numbers: Ints, coming: Longs) -> driving.Roads:
+def read_roads(table: ProcessorTable, numbers: Ints, coming: Longs) -> driving.Roads:
     """Heads and minutes of some roads. coming: how many stops there may be more."""
     many, pieces = len(numbers), MINUTES + SLOTS
     found = _pieces(table, np.repeat(numbers, pieces), np.tile(np.arange(pieces), many))
@@ -183,7 +183,7 @@ def road_pieces(roads: driving.Roads) -> list[Piece]:
     ]
 
 
-def put_pieces(table: Table, numbers: Ints, pieces: Sequence[Piece]) -> None:
+def put_pieces(table: ProcessorTable, numbers: Ints, pieces: Sequence[Piece]) -> None:
     road, piece = (np.concatenate(each) for each in list(zip(*pieces, strict=True))[:2])
     columns = [
         pa.array(numbers[road]),

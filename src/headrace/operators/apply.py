@@ -26,7 +26,7 @@ from headrace.operators.base import AppendedState, Arrangement, Results, Slot, U
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
-from headrace.processor import Declaration, Processor, StateTable, Table
+from headrace.processor import Declaration, Processor, StateTable, ProcessorTable
 from headrace.query import nodes
 from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
 from headrace.state.blocks import Block
@@ -179,7 +179,7 @@ class _SlotCalls:
         self.slot.note(**{EMITTED: self.emitted})
         self._begun([turn for turn in turns if turn.substream not in known])
 
-    def _called(self, turn: _SubstreamCall, own: Mapping[str, Table]) -> Iterator[tuple[int, pa.Table]]:
+    def _called(self, turn: _SubstreamCall, own: Mapping[str, ProcessorTable]) -> Iterator[tuple[int, pa.Table]]:
         processor, substream = self.operator.processor, turn.substream
         with SealedSettings(vars(processor)).hiding():
             copy = processor_calls.copy_of(processor, self._owner, substream, self.operator.rule.substreams)

@@ -26,7 +26,7 @@ from headrace.columnar.types import TS, TS_TYPE, value_text
 from headrace.errors import DataError, HeadraceError, MissingSecret
 from headrace.kernels.stateless.coerce_rows import coerce_rows
 from headrace.kernels.windows.aggregate import times
-from headrace.processor import ONLY, Declaration, Processor, State, Table
+from headrace.processor import ONLY, Declaration, Processor, State, ProcessorTable
 from headrace.support import user_code
 from headrace.support.argument_errors import describe_argument
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER, to_datetime
@@ -92,10 +92,10 @@ class ProcessorCall:
         return f"{self.declared.name}.{self.method} on substream {self.substream}"
 
 
-class _Tables(dict[str, Table]):
+class _Tables(dict[str, ProcessorTable]):
     """The tables of a processor; says which there are."""
 
-    def __missing__(self, name: str) -> Table:
+    def __missing__(self, name: str) -> ProcessorTable:
         known = ", ".join(self) or "none; declare it: tables = {name: headrace.StateTable(...)}"
         raise DataError(f"there is no table {name!r}; the processor's tables are {known}")
 
