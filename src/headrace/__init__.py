@@ -95,9 +95,9 @@ def session(slots: int = 2, master: str | None = None, **config: str | Secret) -
 
     Those that are secret by name, or `hr.secret("NAME")`, are kept out of the arguments of Spark's process.
     """
-    from headrace.spark import job
+    from headrace.spark import session as spark_session
 
-    return job.session(slots, master, **config)
+    return spark_session.session(slots, master, **config)
 
 
 def stream(
@@ -109,10 +109,10 @@ def stream(
     name: str | None = None,
 ) -> Stream:
     """A stream over a streaming or static Spark DataFrame; its time column becomes `ts`."""
-    from headrace.spark import job
+    from headrace.spark import dataframes
 
-    origin = job.DataFrameOrigin(df)
-    return _source(origin, job.arrow_schema(df.schema), time, lateness, idle, ahead, name)
+    origin = dataframes.DataFrameOrigin(df)
+    return _source(origin, dataframes.arrow_schema(df.schema), time, lateness, idle, ahead, name)
 
 
 def files(
@@ -211,9 +211,9 @@ def table(
     if isinstance(source, str | os.PathLike):
         found = mounted_table(source, may_be_away=schema is not None)
     else:
-        from headrace.spark import job
+        from headrace.spark import dataframes
 
-        found = job.FunctionTable(source) if callable(source) else job.DataFrameTable(source)
+        found = dataframes.FunctionTable(source) if callable(source) else dataframes.DataFrameTable(source)
     if every is not None and not found.renewable:
         raise QueryError(
             "a DataFrame keeps the list of files that it was made with, so reading it again finds nothing new;"

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 import headrace as hr
 from headrace.columnar.numba_cache import compile_cached, compile_inner
-from headrace.processor import State, ProcessorTable
+from headrace.processor import ProcessorTable, State
 from headrace_linearroad.driving import CHARGED, LEAVES
 from headrace_linearroad.forms import OUTPUTS
 from headrace_linearroad.pages import (

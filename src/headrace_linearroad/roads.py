@@ -16,7 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 import headrace as hr
-from headrace.processor import State, ProcessorTable
+from headrace.processor import ProcessorTable, State
 from headrace_linearroad import driving
 from headrace_linearroad.driving import HEAD, MINUTE_WORDS, NONE, REST, SLOTS, STOP
 from headrace_linearroad.forms import OUTPUTS, TS

@@ -21,7 +21,7 @@ import pyarrow as pa
 import headrace as hr
 from headrace.cli import app
 from headrace.sinks import kafka as the_sink
-from headrace.spark.job import _py4j_quiet
+from headrace.spark.session import _py4j_quiet
 
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC")), ("k", pa.int64())])
 

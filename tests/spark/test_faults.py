@@ -26,7 +26,7 @@ from headrace import sinks
 from headrace.difference import difference
 from headrace.errors import DataError, EngineError, SinkError, StateMismatch, WriterConflict
 from headrace.reference import reference
-from headrace.spark import job as engine
+from headrace.spark import executors
 from headrace.state import StateStore
 from headrace.testing import table_stream
 from headrace.tools import plan_file
@@ -555,7 +555,7 @@ def test_a_state_folder_that_tasks_cannot_reach_is_refused(files: Bench, monkeyp
         probe.write_text("of somebody else")
     files.feed()
     with monkeypatch.context() as patch:
-        patch.setattr(engine.tempfile, "NamedTemporaryFile", lambda *_, **__: _Elsewhere(str(probe)))
+        patch.setattr(executors.tempfile, "NamedTemporaryFile", lambda *_, **__: _Elsewhere(str(probe)))
         with pytest.raises(EngineError, match=r"cannot read the state folder .*shared file system"):
             files.start()
     assert StateStore.open(files.checkpoint / "state", read_only=True).last is None
@@ -573,8 +573,8 @@ def test_the_probe_leaves_nothing_behind(files: Bench):
 def test_a_kill_while_a_run_starts_leaves_a_folder_that_can_be_used(files: Bench, monkeypatch: pytest.MonkeyPatch):
     """The probe stays behind when nobody is left to remove it."""
     files.feed()
-    real = engine.tempfile.NamedTemporaryFile
-    monkeypatch.setattr(engine.tempfile, "NamedTemporaryFile", lambda *a, **k: real(*a, **k, delete=False))
+    real = executors.tempfile.NamedTemporaryFile
+    monkeypatch.setattr(executors.tempfile, "NamedTemporaryFile", lambda *a, **k: real(*a, **k, delete=False))
 
     def killed(*_: object) -> None:
         raise KeyboardInterrupt

@@ -15,7 +15,8 @@ import headrace as hr
 from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.run import start as start_module
-from headrace.spark import job as engine
+from headrace.spark import dataframes
+from headrace.task.messages import unpack
 from tests.helpers import add_file, wait_until
 from tests.mapping import deleted_blocks
 from tests.patience import PATIENCE
@@ -114,14 +115,14 @@ def test_one_large_file_is_split_by_several_tasks(spark, tmp_path, monkeypatch):
     counted = hr.files(spark, tmp_path / "a", time="ts", name="a").aggregate(by=["key"], window="1 hour", n="count(*)")
     monkeypatch.setattr(start_module, "Splitters", lambda slots: Splitters(3, 1_000))
     partitions = []
-    file_rows = engine.file_rows
+    file_rows = dataframes.file_rows
 
     def noted(*given):
         found = file_rows(*given)
         partitions.append(found.getNumPartitions())
         return found
 
-    monkeypatch.setattr(engine, "file_rows", noted)
+    monkeypatch.setattr(dataframes, "file_rows", noted)
     assert difference(hr.reference(counted), counted.collect(slots=2)) is None
     sink = hr.sinks.memory()
     run = counted.start(sink, checkpoint=tmp_path / "ckpt", once=True, slots=2, splitters=3, physical_window=1_024)
@@ -136,15 +137,15 @@ def test_only_columns_that_are_read_are_packed(spark, tmp_path):
     made = spark.range(5).selectExpr("id `a.b`", "timestamp_seconds(id) at", "'x' `un``read`", "id * 2 k")
     query = hr.stream(made, time="at", name="s").map(twice="k * 2")
     assert query.collect(slots=2)["twice"].to_pylist() == [0, 4, 8, 12, 16]
-    rows = engine.pack_dataframe("s", made, ["at", "a.b"]).collect()
-    assert {name for row in rows for name in engine.unpack(bytes(row.body)).column_names} == {"at", "a.b"}
+    rows = dataframes.pack_dataframe("s", made, ["at", "a.b"]).collect()
+    assert {name for row in rows for name in unpack(bytes(row.body)).column_names} == {"at", "a.b"}
     rate = spark.readStream.format("rate").load()  # timestamp, value
     plain = (
         rate.filter("value > 3").selectExpr("value", "timestamp at", "value + 1 more").withWatermark("at", "1 second")
     )
     stateful = plain.dropDuplicates(["value"])
     for frame, sent in ((plain, 2), (plain.union(plain), 2), (stateful, 3), (stateful.select("*"), 3)):
-        planned = engine.pack_dataframe("s", frame, ["at", "value"])._jdf.queryExecution().analyzed()
+        planned = dataframes.pack_dataframe("s", frame, ["at", "value"])._jdf.queryExecution().analyzed()
         assert planned.children().apply(0).output().size() == sent
 
 
@@ -283,6 +284,6 @@ def test_a_place_tells_what_is_read_and_no_secrets(spark, tmp_path, monkeypatch)
     for path in (tmp_path, f"{tmp_path}/", f"file://{tmp_path}"):
         frame = spark.readStream.schema("ts timestamp").parquet(str(path))
         assert hr.stream(frame, time="ts")._node.origin.place == f"FileSource[{tmp_path}]"
-    monkeypatch.setattr(engine.os, "getcwd", lambda: "/there")
-    assert re.sub(r".+", engine._one_spelling, "in/x") == "/there/in/x"
-    assert re.sub(r".+", engine._one_spelling, "s3a://bucket/x") == "s3a://bucket/x"
+    monkeypatch.setattr(os, "getcwd", lambda: "/there")
+    assert re.sub(r".+", dataframes._one_spelling, "in/x") == "/there/in/x"
+    assert re.sub(r".+", dataframes._one_spelling, "s3a://bucket/x") == "s3a://bucket/x"

@@ -16,7 +16,7 @@ import headrace as hr
 from headrace.columnar.types import TS_TYPE
 from headrace.control.splitter_count import USUAL
 from headrace.difference import difference
-from headrace.spark import job as engine
+from headrace.spark import dataframes
 from headrace.testing import table_stream
 from tests.helpers import wait_until
 
@@ -59,8 +59,8 @@ def test_answers_do_not_depend_on_splitters_and_windows(
 ) -> None:
     """One checkpoint, started with other numbers for each file."""
     dealt: list[Sequence[Sequence[Any]]] = []
-    deal = engine.assign_pieces
-    monkeypatch.setattr(engine, "assign_pieces", lambda *given: dealt.append(deal(*given)) or dealt[-1])
+    deal = dataframes.assign_pieces
+    monkeypatch.setattr(dataframes, "assign_pieces", lambda *given: dealt.append(deal(*given)) or dealt[-1])
     tables = [tuples(number) for number in range(len(GIVEN))]
     sink = hr.sinks.parquet(tmp_path / "out")
     for number, (p, W) in enumerate(GIVEN):

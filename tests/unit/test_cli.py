@@ -117,7 +117,7 @@ def test_splitters_and_physical_windows_reach_the_run(tmp_path: Path, monkeypatc
     session = SimpleNamespace(sparkContext=None)
     monkeypatch.setattr(cli, "_spark", lambda *_, **__: nullcontext(session))
     monkeypatch.setattr(cli, "_go", lambda module, file, spark, out, options, *_: seen.append(options))
-    monkeypatch.setattr("headrace.spark.job.executor_count", lambda _: 1)
+    monkeypatch.setattr("headrace.spark.executors.executor_count", lambda _: 1)
     path, place = write_query(tmp_path, "def query(spark): pass"), tmp_path / "cluster.toml"
     least = f'master = "local"\nstate = "{tmp_path}/state"\nship = false\n'
     for text in ("", 'splitters = 3\nphysical_window = "4 MiB"\n'):

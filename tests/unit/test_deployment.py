@@ -345,7 +345,7 @@ def test_no_jvm_starts_for_a_master_that_is_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr("headrace.spark.job.signal_safe_session", lambda *a, **k: started.append(a))
+    monkeypatch.setattr("headrace.spark.session.signal_safe_session", lambda *a, **k: started.append(a))
     (tmp_path / "q.py").write_text("def query(spark): ...")
     with closed() as port:
         master = f"spark://127.0.0.1:{port}"

@@ -19,7 +19,7 @@ from headrace.kernels.windows import aggregate
 from headrace.reference import reference
 from headrace.run.start import compiled
 from headrace.sources.files import read_file
-from headrace.spark.job import _cause
+from headrace.spark.task_errors import error_of_job
 from headrace.state.blocks import Block
 from headrace.state.sorted_runs import FAN_IN, MOST_MERGED_ROWS, large_run, merge_pieces, mergeable_runs
 from headrace.stream import node_of
@@ -133,11 +133,13 @@ def test_an_equality_join_that_fails_names_the_pair_that_met(tmp_path):
 
 def test_what_a_task_raised_stands_first():
     trace = "Job aborted\nTraceback (most recent call last):\n" + '  File "x.py", line 1, in f\n' * 200
-    error = _cause(RuntimeError(f"{trace}pyarrow.lib.ArrowInvalid: offsets too short\n\n\tat org.apache.spark.api"))
+    error = error_of_job(
+        RuntimeError(f"{trace}pyarrow.lib.ArrowInvalid: offsets too short\n\n\tat org.apache.spark.api")
+    )
     assert str(error).startswith(
         "the Spark job of this epoch failed: pyarrow.lib.ArrowInvalid: offsets too short; in full"
     )
-    assert str(_cause(RuntimeError("nobody knows"))) == "the Spark job of this epoch failed: nobody knows"
+    assert str(error_of_job(RuntimeError("nobody knows"))) == "the Spark job of this epoch failed: nobody knows"
 
 
 def test_a_disk_that_fails_is_not_blamed_on_a_tuple(monkeypatch):

@@ -17,7 +17,7 @@ from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy
-from headrace.spark import job
+from headrace.spark import session
 from headrace.stream import node_of
 from headrace.support.limits import MOST_SLOTS, check_physical_window
 from headrace.testing import LocalRun, table_stream
@@ -50,7 +50,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
     "plan": lambda _: query().plan(slots=MANY),
     "explain": lambda _: query().explain(slots=MANY),
     "calibrate": lambda _: hr.calibrate(query(), slots=MANY),
-    "session": lambda _: job.session(MANY),
+    "session": lambda _: session.session(MANY),
     "a plan": lambda _: Plan.from_json(edited(slots=MANY)),
     "a subquery": lambda _: Plan.from_json(with_subquery(slots=MANY)),
     "set_slots": lambda _: Controller(LocalRun(query(), _ / "s").plan, Policy(), 1, MANY * 2).set_slots(MANY, 0),

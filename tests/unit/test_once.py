@@ -308,7 +308,7 @@ class Bench:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, files: int, streaming: bool) -> None:
         monkeypatch.setattr(run_module, "TICK", 0.0)
-        monkeypatch.setattr(cluster.engine, "file_rows", lambda sc, files, slots: files)
+        monkeypatch.setattr(cluster.dataframes, "file_rows", lambda sc, files, slots: files)
         self.left, self.epochs, self.looks = (
             [TakenFile(str(n), 1, n) for n in range(files)],
             list[tuple[bool, int]](),

@@ -27,7 +27,7 @@ from headrace.sinks import Delivery, Part, PartSink, Publication
 from headrace.sinks.parquet_parts import ParquetParts
 from headrace.sources import files
 from headrace.sources.files import FilesOrigin
-from headrace.spark import job as engine
+from headrace.spark import shipping
 from headrace.state import BlockReader, StateStore
 from headrace.state.head import head_name
 from headrace.state.storage import LocalStorage
@@ -312,11 +312,11 @@ class Holding:
 
 
 def test_a_sink_that_cannot_be_sent_to_tasks_is_refused(tmp_path: Path):
-    engine.check_shipped(sinks.parquet(tmp_path, parts=True))
+    shipping.check_shipped(sinks.parquet(tmp_path, parts=True))
     with pytest.raises(
         QueryTypeError, match=r"must be sent to them, but it cannot be pickled: .*lock.*open connections"
     ):
-        engine.check_shipped(Holding(threading.Lock()))
+        shipping.check_shipped(Holding(threading.Lock()))
 
 
 # --- in a run ----------------------------------------------------------------------------------------------------------
@@ -525,7 +525,7 @@ def test_the_examples_in_the_manual(tmp_path: Path):
             with running(tmp_path / type(sink).__name__, sink, query) as run:
                 run.epoch(numbered(*values), splitters=2)
     assert list(counting.rows.values()) == [2, 1]
-    engine.check_shipped(sink)
+    shipping.check_shipped(sink)
     listed = [json.loads(path.read_text()) for path in sorted(out.glob("*-result-0-*.json"))]
     found = [[int(n) for name in names for n in (out / name).read_text().split()] for names in listed]
     assert found == [[10, 20], [30]]
@@ -559,7 +559,7 @@ def test_what_a_sink_opens_to_publish_is_not_sent_to_tasks(tmp_path: Path):
         run.epoch(numbered(2))
         assert hasattr(run.driver.sinks["result-0"], "connection")
         for sink in run.driver._deliverer.in_tasks.values():
-            engine.check_shipped(sink)
+            shipping.check_shipped(sink)
 
 
 # --- as a source -------------------------------------------------------------------------------------------------------

@@ -68,7 +68,7 @@ class Bench:
         monkeypatch.setattr(run_module, "make_durable", lambda *_: None)
         monkeypatch.setattr(run_module, "spark_batch", lambda *_: None)
         monkeypatch.setattr(run_module, "admit_batch", lambda *_: "process")
-        monkeypatch.setattr(cluster.engine, "to_rows", lambda batch: batch)
+        monkeypatch.setattr(cluster.dataframes, "to_rows", lambda batch: batch)
         self.sources = {n: SourceState() for n in "ab"}
         origin = SimpleNamespace(bounded=False)
         sources: dict[str, Any] = {

@@ -22,7 +22,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from headrace import cli
-from headrace.cli import split_profile as shown
+from headrace.cli import profile_output as shown
 from headrace.columnar.types import TS_TYPE, stream_schema
 from headrace.control import parasplit_model
 from headrace.control.parasplit_model import ModelCosts, SplitShares

@@ -19,7 +19,7 @@ import headrace as hr
 from headrace.cli import query_file
 from headrace.reference import reference
 from headrace.showing.signals import end_by_interrupt, stop_on_first_signal
-from headrace.spark import job as engine
+from headrace.spark import shipping
 from headrace.support.user_code import call_user_code, note_calls
 from headrace.task import user_code_notes
 from headrace.testing import run_locally, table_stream
@@ -195,6 +195,6 @@ def test_another_thing_with_the_name_of_the_module(shadow: dict[str, str], words
         (tmp_path / name).write_text(text)
     code = "import pickle; pickle.loads(b'cmine\\nMine\\n.')"
     failed = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
-    told = engine._not_loaded("mine.Mine version 1", failed.stderr)
+    told = shipping._not_loaded("mine.Mine version 1", failed.stderr)
     assert told.startswith("tasks cannot load mine.Mine version 1: ") and "Loader" not in told
     assert re.search(words, told) and "addPyFile('mine.py')" in told

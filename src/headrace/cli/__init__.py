@@ -259,7 +259,7 @@ def deploy(
     """
     from headrace import deployment
     from headrace.cli.query_file import load_query_file, read_plan
-    from headrace.spark.job import executor_count
+    from headrace.spark.executors import executor_count
     from headrace.support.durations import MICROSECONDS, parse_duration
 
     with (
@@ -460,7 +460,7 @@ def profile(
 
     The costs of reading, splitting, sending and merging are those of the cost model of parasplit (docs/COST-MODEL.md), measured in processor time on the first tuples of the query's own files. The last lines are the options for headrace run and start.
     """
-    from headrace.cli import split_profile
+    from headrace.cli import profile_output
     from headrace.tools.split_profile import profile_split as measure
 
     with report_errors(traceback):
@@ -470,7 +470,7 @@ def profile(
             found = measure(
                 roots, rate, tuples=tuples, tell=lambda text: terminal.say_on_stderr(f"  {printable(text)}", "dim")
             )
-        split_profile.print_profile(found, str(file), Console(highlight=False))
+        profile_output.print_profile(found, str(file), Console(highlight=False))
 
 
 @app.command()

@@ -26,7 +26,8 @@ def quiet_session(
     What Spark's JVM prints goes to a file that is shown only when Spark cannot start.
     """
     from headrace.spark import jvm
-    from headrace.spark.job import await_executors, signal_safe_session
+    from headrace.spark.executors import await_executors
+    from headrace.spark.session import signal_safe_session
 
     if master is not None:
         check_master(master)

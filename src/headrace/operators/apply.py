@@ -26,7 +26,7 @@ from headrace.operators.base import AppendedState, Arrangement, Results, Slot, U
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
-from headrace.processor import Declaration, Processor, StateTable, ProcessorTable
+from headrace.processor import Declaration, Processor, ProcessorTable, StateTable
 from headrace.query import nodes
 from headrace.routing import EVERYWHERE, Router, SubstreamGrouping, SubstreamRouter
 from headrace.state.blocks import Block

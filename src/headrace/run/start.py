@@ -37,7 +37,7 @@ from headrace.routing import Router, router_from_json
 from headrace.run.run import Run, is_stream
 from headrace.sinks import AnySink, is_sink, notify, takes_parts, wants_order
 from headrace.sources.protocol import Ledger, driven_sources
-from headrace.spark import job as engine
+from headrace.spark import executors, session, shipping
 from headrace.spark.cluster import SparkCluster
 from headrace.state import caches
 from headrace.state.checkpoint_folder import close_to_others
@@ -87,8 +87,8 @@ def collect(
     if late is not None:
         _check_sink(late, "late")
         _check_late(physical, keep_failed)
-    engine.check_sockets(spark.sparkContext)
-    engine.check_code(spark.sparkContext, physical, identity.user_code_names(physical))
+    session.check_sockets(spark.sparkContext)
+    shipping.check_code(spark.sparkContext, physical, identity.user_code_names(physical))
     aside = _aside(physical, late, None)
     state: StateStore | None = None
     try:
@@ -105,7 +105,7 @@ def collect(
             )
             sc = spark.sparkContext
             if not sc.master.startswith("local["):
-                engine.check_reach(sc, folder / "state")
+                executors.check_reach(sc, folder / "state")
             cluster = SparkCluster(spark, driver.columns)
             rows = _all_there(cluster, sources, driver.ledgers, count)
             driver.run(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
@@ -218,14 +218,14 @@ def start(
             limit=limit,
             auto=auto,
             cache=in_place,
-            beside=engine.runs_on_this_machine(spark.sparkContext),
+            beside=session.runs_on_this_machine(spark.sparkContext),
             splitters=given,
         )
-        engine.check_sockets(spark.sparkContext)
-        engine.check_reach(spark.sparkContext, folder / "state")
-        engine.check_code(spark.sparkContext, physical, identity.user_code_names(physical))
+        session.check_sockets(spark.sparkContext)
+        executors.check_reach(spark.sparkContext, folder / "state")
+        shipping.check_code(spark.sparkContext, physical, identity.user_code_names(physical))
         for sink in filter(takes_parts, outlets.values()):
-            engine.check_parts_reach(spark.sparkContext, sink)
+            executors.check_parts_reach(spark.sparkContext, sink)
         places = {name: place for name, s in sources.items() if (place := s.origin.place) is not None}
         driver = Driver(
             physical,
@@ -282,7 +282,7 @@ def _check_sink(sink: Any, what: str) -> None:
         if getattr(sink, "ordered", False):
             msg = f"{what}: {describe_argument(sink)} takes parts from tasks, none of which sees all results: it cannot be ordered"
             raise QueryError(msg)
-        engine.check_shipped(sink)
+        shipping.check_shipped(sink)
 
 
 def _check_planned(slots: int | str | None, policy: object) -> None:

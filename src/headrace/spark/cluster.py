@@ -11,6 +11,7 @@ from headrace.control.splitter_count import Splitters
 from headrace.driver.cluster_protocol import FeedStatus, OnBatch
 from headrace.query.nodes import Source
 from headrace.sources.protocol import TakenInput
+from headrace.spark import dataframes
 from headrace.spark import job as engine
 from headrace.task.epoch import Epoch
 from headrace.task.messages import Message
@@ -49,20 +50,20 @@ class SparkFeed:
 @dataclass(frozen=True)
 class SparkCluster:
     spark: Any
-    columns: engine.Columns = field(default_factory=dict)  # of DataFrames
+    columns: dataframes.Columns = field(default_factory=dict)  # of DataFrames
 
     @property
     def stopped(self) -> bool:
         return engine.is_stopped(self.spark.sparkContext)
 
     def static(self, sources: Mapping[str, Source]) -> Any:
-        return engine.static_rows(sources, self.columns)
+        return dataframes.static_rows(sources, self.columns)
 
     def taken(self, taken: Sequence[TakenInput], splitters: Splitters) -> Any:
-        return engine.file_rows(self.spark.sparkContext, taken, splitters)
+        return dataframes.file_rows(self.spark.sparkContext, taken, splitters)
 
     def batch(self, batch: Any) -> Any:
-        return engine.to_rows(batch)
+        return dataframes.to_rows(batch)
 
     def execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         sc = self.spark.sparkContext
@@ -74,7 +75,7 @@ class SparkCluster:
     ) -> SparkFeed:
         engine.keep_refusals_quiet()
         checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
-        writer = engine.stream_rows(sources, self.columns).writeStream.foreachBatch(on_batch)
+        writer = dataframes.stream_rows(sources, self.columns).writeStream.foreachBatch(on_batch)
         writer = writer.option("checkpointLocation", str(checkpoint))
         if once:
             return SparkFeed(writer.trigger(availableNow=True).start())

@@ -31,7 +31,7 @@ from headrace.reference.tuples import in_sequence, single_value, times_of
 from headrace.stream import Route, Stream, node_of
 from headrace.support.argument_errors import describe_argument
 from headrace.support.limits import MOST_TICKS
-from headrace.testing.tables import table_stream
+from headrace.testing.arrow_sources import table_stream
 from headrace.testing.watching import CLOCK, WatchedCopy
 
 Place = TypeVar("Place", int, tuple[int, str])

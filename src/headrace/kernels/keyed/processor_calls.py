@@ -26,7 +26,7 @@ from headrace.columnar.types import TS, TS_TYPE, value_text
 from headrace.errors import DataError, HeadraceError, MissingSecret
 from headrace.kernels.stateless.coerce_rows import coerce_rows
 from headrace.kernels.windows.aggregate import times
-from headrace.processor import ONLY, Declaration, Processor, State, ProcessorTable
+from headrace.processor import ONLY, Declaration, Processor, ProcessorTable, State
 from headrace.support import user_code
 from headrace.support.argument_errors import describe_argument
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER, to_datetime

@@ -1,0 +1,232 @@
+"""Spark DataFrames as sources and tables, and the rows that a job is given of them."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark import RDD, SparkContext
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.types import StructType
+
+from headrace.control.splitter_count import Splitters
+from headrace.errors import QueryTypeError, SourceError
+from headrace.query.nodes import Source
+from headrace.sources.protocol import TakenInput
+from headrace.sources.tables import Part
+from headrace.spark import compat
+from headrace.support import shutdown
+from headrace.support.argument_errors import describe_argument, instead_of_dataframe
+from headrace.support.secrets import without_logins
+from headrace.task.messages import pack
+from headrace.task.splitters import SourcePiece, assign_pieces
+
+MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
+NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made
+BATCH = "source string, kind string, body binary"  # a physical window, or where one is: in a file, in a topic
+PIECE_KIND, ROWS_KIND = "piece", "rows"  # kinds
+IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
+ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union")  # as Spark calls them
+Row = tuple[str, str, bytes]
+Columns = Mapping[str, Collection[str]]  # by source: those that are read, as the source calls them
+
+
+def check_dataframe(df: Any) -> DataFrame:
+    if type(df).__module__.startswith("pyspark.sql.connect"):
+        msg = "this DataFrame belongs to Spark Connect, which headrace cannot drive; use a classic session: headrace.session(...)"
+        raise QueryTypeError(msg)
+    if not isinstance(df, DataFrame):
+        raise QueryTypeError(
+            f"headrace.stream takes a Spark DataFrame; found {describe_argument(df)}; {instead_of_dataframe(df)}"
+        )
+    return df
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    for field in schema.fields:
+        try:
+            compat.arrow_schema(StructType([field]))
+        except PySparkException as error:
+            msg = f"column {field.name!r} has type {field.dataType.simpleString()}, which streams do not carry ({error}); cast it to a number or to text first"
+            raise QueryTypeError(msg) from None
+    return compat.arrow_schema(schema)
+
+
+class DataFrameOrigin:
+    """A Spark DataFrame as a source."""
+
+    def __init__(self, df: DataFrame) -> None:
+        self.df = check_dataframe(df)
+        self.spark = df.sparkSession
+
+    @property
+    def bounded(self) -> bool:
+        return not self.df.isStreaming
+
+    @property
+    def driven(self) -> str:
+        return "static" if self.bounded else "stream"
+
+    @property
+    def place(self) -> str | None:
+        """What a DataFrame reads, or holds if it is static and that is cheap to tell.
+
+        A streaming one as far as Spark tells: Spark's log knows its sources by their order only.
+        """
+        if self.bounded:
+            return self._content()
+        leaves = self.df._jdf.queryExecution().analyzed().collectLeaves()
+        found = [leaves.apply(index) for index in range(leaves.size())]
+        return ", ".join(_reads(leaf) for leaf in found if leaf.isStreaming()) or None
+
+    def _content(self) -> str | None:
+        """Rows, columns and a hash that does not depend on the order of rows; None where it would cost much to tell."""
+        estimate = int(str(self.df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
+        if MUCH < estimate < NOBODY_KNOWS:
+            return None
+        hashed = self.df.selectExpr("xxhash64(struct(*)) hash").limit(MANY + 1)
+        try:
+            rows, total = hashed.selectExpr("count(*)", "sum(cast(hash as decimal(38, 0)))").head()
+        except PySparkException:  # a column that cannot be hashed, or data that the run itself will refuse
+            return None
+        columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.df.schema.fields)
+        return None if rows > MANY else f"{rows} rows of ({columns}), hash {total or 0}"
+
+    def table(self) -> pa.Table:
+        return self.df.toArrow()
+
+    def head(self, rows: int) -> pa.Table:
+        return self.df.limit(rows).toArrow()
+
+
+class DataFrameTable:
+    """A static DataFrame as a table beside streams: what it reads was decided when it was made."""
+
+    renewable = False
+
+    def __init__(self, df: DataFrame) -> None:
+        self._df = _static(df, "hr.table takes a static DataFrame, a folder or a function")
+        self.place = "a DataFrame"
+
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self._df.schema)
+
+    def parts(self) -> list[Part]:
+        return [(self.place, collect_rows(self._df))]
+
+
+class FunctionTable:
+    """A function that returns a static DataFrame, asked whenever the table is read."""
+
+    renewable = True
+
+    def __init__(self, function: Callable[[], DataFrame]) -> None:
+        self._function = function
+        self.place = f"the function {getattr(function, '__name__', type(function).__name__)}"
+
+    def schema(self) -> pa.Schema:
+        return arrow_schema(self._asked().schema)
+
+    def parts(self) -> list[Part]:
+        return [(self.place, collect_rows(self._asked()))]
+
+    def _asked(self) -> DataFrame:
+        return _static(self._function(), f"{self.place} that hr.table was given must return a static DataFrame")
+
+
+def _static(df: Any, what: str) -> DataFrame:
+    if not isinstance(df, DataFrame) or type(df).__module__.startswith("pyspark.sql.connect"):
+        raise QueryTypeError(f"{what}; found {describe_argument(df)}")
+    if df.isStreaming:
+        raise QueryTypeError(
+            f"{what}; found a streaming one; rows that come as time goes on are a stream: headrace.stream"
+        )
+    return df
+
+
+def collect_rows(df: DataFrame) -> pa.Table:
+    """All rows of a DataFrame; that it cannot be read is said in one line."""
+    try:
+        return df.toArrow()
+    except Exception as error:  # Spark's own, or py4j's around it
+        raise SourceError(
+            f"Spark could not read it: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"
+        ) from None
+
+
+def _reads(leaf: Any) -> str:
+    """A streaming source by kind and by the options that say what it reads; no others, they may hold secrets."""
+    kind = leaf.getClass().getSimpleName()
+    if not kind.startswith("StreamingRelation"):
+        return str(kind)
+    options = leaf.extraOptions() if kind == "StreamingRelationV2" else {}
+    given = [f"{key}={value}" for key in IDENTIFYING if (value := options.get(key)) is not None]
+    name = re.sub(r"(?<=^FileSource\[).*(?=\]$)", _one_spelling, leaf.sourceName())
+    return without_logins(f"{name}{given or ''}")
+
+
+def _one_spelling(found: re.Match[str]) -> str:
+    """The path of a folder, which may have been given in several ways."""
+    path = re.sub("^file:(//)?(?=/)", "", found[0])
+    return path if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", path) else str(Path(path).absolute())
+
+
+def static_rows(sources: Mapping[str, Source], columns: Columns) -> RDD[Row]:
+    """All that static DataFrames hold, as rows of a batch."""
+    parts = [to_rows(pack_dataframe(name, source.origin.df, columns[name])) for name, source in sources.items()]
+    return parts[0] if len(parts) == 1 else parts[0].context.union(parts)
+
+
+def pack_dataframe(name: str, df: DataFrame, wanted: Collection[str]) -> DataFrame:
+    """A DataFrame as physical windows. Columns travel by place: mapInArrow trips over dots and backticks in names.
+
+    Only those that are wanted, unless Spark keeps state of its own for the DataFrame: what it keeps would follow from what
+    is wanted, and no longer fit when that changes from one start to the next.
+    """
+    numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
+    whole = df.isStreaming and not _keeps_nothing(df._jdf.queryExecution().analyzed())
+    places = [place for place, column in enumerate(df.columns) if whole or column in wanted]
+    chosen = numbered.select([f"c{place}" for place in places])
+    return chosen.mapInArrow(functools.partial(_pack, name, tuple(df.columns[place] for place in places)), BATCH)
+
+
+def _keeps_nothing(node: Any) -> bool:
+    """Whether a logical plan of Spark is made of sources and of what looks at one row at a time."""
+    children = [node.children().apply(place) for place in range(node.children().size())]
+    return (not children or node.nodeName() in ROW_BY_ROW) and all(map(_keeps_nothing, children))
+
+
+def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    shutdown.quiet_worker_exit()
+    for batch in batches:
+        if batch.num_rows:
+            body = pack(pa.Table.from_batches([batch]).rename_columns(list(columns)))
+            yield pa.RecordBatch.from_pydict({"source": [name], "kind": [ROWS_KIND], "body": [body]})
+
+
+def stream_rows(sources: Mapping[str, Source], columns: Columns) -> DataFrame:
+    """The streaming DataFrames of a query as one streaming DataFrame of physical windows."""
+    return functools.reduce(
+        DataFrame.union, [pack_dataframe(name, s.origin.df, columns[name]) for name, s in sources.items()]
+    )
+
+
+def file_rows(sc: SparkContext, taken: Sequence[TakenInput], splitters: Splitters) -> RDD[Row]:
+    """Files and messages as physical windows, by where they are: one partition for each splitter."""
+    hands = [[_named(portion) for portion in hand] for hand in assign_pieces(taken, splitters)]
+    return sc.parallelize(hands, max(1, len(hands))).flatMap(list)
+
+
+def _named(portion: SourcePiece) -> Row:
+    return portion.source, PIECE_KIND, json.dumps(asdict(portion.piece)).encode()  # type: ignore[call-overload]
+
+
+def to_rows(df: DataFrame) -> RDD[Row]:
+    return df.rdd.map(tuple)
