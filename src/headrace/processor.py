@@ -169,7 +169,7 @@ class Declaration:
         return self.outputs[0][0] != ONLY
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """When it is called beside the tuples, and what it keeps; for people."""
         ticks = "" if self.every is None else f", tick every {format_duration(self.every)}"
         tables = [f"{name} by {', '.join(table.key)}" for name, table in self.tables]
@@ -360,7 +360,7 @@ class Function:
     version: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return self.name.rpartition(".")[2]
 
 

@@ -323,7 +323,7 @@ class Table:
         return list(self.schema.names)
 
     def __repr__(self) -> str:
-        return printable(f"Table {self._table.words}")
+        return printable(f"Table {self._table.summary}")
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and a table cannot."""
@@ -384,11 +384,11 @@ class Substreams:
         for node in nodes.walk_nodes(root):
             if isinstance(node, nodes.Splitting):
                 raise QueryError(
-                    f"each cannot have a split inside; found: {node.words}; split the stream that each gives"
+                    f"each cannot have a split inside; found: {node.summary}; split the stream that each gives"
                 )
             if not node.inputs and node is not self._body.leaf:
                 raise QueryError(
-                    f"the function that each was given uses another stream, {node.words}; it may use only its argument;"
+                    f"the function that each was given uses another stream, {node.summary}; it may use only its argument;"
                     " join or unite the streams before the split"
                 )
         if "substream" in (name.lower() for name in root.schema.names):

@@ -153,8 +153,8 @@ def kind(words: str) -> str:
 
 def expected_failures(failed: Sequence[FailedByStep]) -> Counter[tuple[str, ...]]:
     """With a source: who, in what kind of step, which tuple. Behind windows the engine knows only what it still needs."""
-    known = [(f.source, kind(f.words), row) for f in failed if f.source is not None for row in texts(f.table)]
-    return Counter(known) + Counter(("", kind(f.words)) for f in failed if f.source is None for _ in texts(f.table))
+    known = [(f.source, kind(f.summary), row) for f in failed if f.source is not None for row in texts(f.table)]
+    return Counter(known) + Counter(("", kind(f.summary)) for f in failed if f.source is None for _ in texts(f.table))
 
 
 def kept_failures(run: Driven) -> Counter[tuple[str, ...]]:

@@ -88,7 +88,7 @@ def test_a_run_that_stopped_goes_on_with_keep(spark: Any, tmp_path: Path) -> Non
     tables = [pq.read_table(path, partitioning=None) for path in (tmp_path / "out").glob("*.parquet")]
     assert difference(reference(asked, whole, end=False, errors="keep"), pa.concat_tables(tables)) is None
     failed = failed_tuples(asked, whole, end=False)
-    expected = Counter({(f.source or "join-1", f.words.split()[0]): f.table.num_rows for f in failed})
+    expected = Counter({(f.source or "join-1", f.summary.split()[0]): f.table.num_rows for f in failed})
     assert set(expected) == {("orders", "map"), ("prices", "map"), ("join-1", "map")}
     assert kept(tmp_path / "late") == expected
     assert run.progress.failed == sum(expected.values()) == sum(run.progress.failed_steps.values())

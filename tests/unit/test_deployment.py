@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 import headrace as hr
 from headrace import cli, deployment
-from headrace.cli import session
+from headrace.cli import quiet_session
 from headrace.deployment import DeploymentDescriptor, check_master, read_descriptor
 from tests.patience import PATIENCE
 
@@ -363,7 +363,7 @@ def test_spark_that_finds_no_master_behind_the_port(tmp_path: Path) -> None:
     log.write_text(
         "ERROR StandaloneSchedulerBackend: Application has been killed. Reason: All masters are unresponsive!"
     )
-    said = session._reason(RuntimeError("x"), log, "spark://h:1")
+    said = quiet_session._reason(RuntimeError("x"), log, "spark://h:1")
     assert "somebody answers there, but not as a master of this Spark" in said and "Java" not in said
 
 

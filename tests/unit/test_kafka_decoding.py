@@ -501,7 +501,9 @@ def test_what_was_set_is_in_no_text():
         stream.explain(),
     ):
         assert "4711" not in text
-    assert BrokerSettings("x", {"sasl.password": "secret-4711"}).words("login secret-4711 failed") == "login *** failed"
+    assert (
+        BrokerSettings("x", {"sasl.password": "secret-4711"}).summary("login secret-4711 failed") == "login *** failed"
+    )
 
 
 @pytest.mark.parametrize(("module", "given"), [("confluent_kafka", {}), ("fastavro", {"format": "avro", "avro": AVRO})])

@@ -210,7 +210,7 @@ def test_with_keep_a_tuple_on_which_the_sql_of_a_split_fails_is_left_out() -> No
     failed = failed_tuples(query)
     words = "split into 2 substreams by k::int, to all where 4 // x = 1"
     expected = [("s", words, [(2, "a", 2), (3, "1", 0)])]
-    assert [(f.source, f.words, seconds(f.table)) for f in failed] == expected
+    assert [(f.source, f.summary, seconds(f.table)) for f in failed] == expected
 
 
 def test_with_keep_a_function_still_stops() -> None:
@@ -229,7 +229,7 @@ def test_what_fails_before_apply_is_left_out_too_and_a_broadcast_tuple_fails_onc
     query = s.split(3, route="k", broadcast="k = 5").filter("1 // x = 1").apply(Tagged())
     assert answer(query, errors="keep") == [(2, 1, 1)]
     (failed,) = failed_tuples(query)
-    assert (failed.source, failed.words) == ("s", "filter 1 // x = 1")
+    assert (failed.source, failed.summary) == ("s", "filter 1 // x = 1")
     assert seconds(failed.table) == [(1, 0, 0), (3, 1, 0), (4, 5, 0)]
 
 

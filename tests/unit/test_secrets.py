@@ -417,7 +417,7 @@ def test_a_source_takes_secrets_of_the_environment(monkeypatch: pytest.MonkeyPat
     sent = pickle.loads(pickle.dumps(servers))
     monkeypatch.delenv("PLANTED")
     for each in (servers, sent):
-        assert each.words(f"login {PLANTED}") == f"login {HIDDEN}" and not holds(f"{each!r} {vars(each)}")
+        assert each.summary(f"login {PLANTED}") == f"login {HIDDEN}" and not holds(f"{each!r} {vars(each)}")
         assert each._common()["sasl.password"] == PLANTED, "tasks need not have the variable"
     with pytest.raises(MissingSecret, match="PLANTED"):
         checked_servers("127.0.0.1:1", {"sasl.password": secret("PLANTED")})
@@ -443,7 +443,7 @@ REFUSAL = 'connection to server at "db.example" (10.0.0.1), port 5432 failed: FA
 def refusal_of(url: Any) -> str:
     """What a sink says if libpq refuses a login."""
     database: Any = hr.sinks.database(url, "t").database  # type: ignore[attr-defined]
-    with pytest.raises(Unreachable) as caught, database._in_words():
+    with pytest.raises(Unreachable) as caught, database._named_errors():
         raise database._driver.OperationalError(REFUSAL, status_code=1)
     return str(caught.value)
 

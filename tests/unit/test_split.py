@@ -46,7 +46,7 @@ def step(
 ) -> SplitStep:
     rule = nodes.Rule(substreams, by, _rule(route, parse_scalar), _rule(broadcast, parse_condition))
     given = (rule.substreams, rule.by, rule.route, rule.broadcast)
-    return SplitStep("split-1", *given, replicate, tuple(SCHEMA.names), rule.words)
+    return SplitStep("split-1", *given, replicate, tuple(SCHEMA.names), rule.summary)
 
 
 def _rule(given: Any, checked: Any) -> Any:

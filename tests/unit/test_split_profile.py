@@ -74,7 +74,7 @@ def test_the_split_of_the_largest_source_is_looked_at(tmp_path: Path) -> None:
     table = table_stream(reports(rows=500), name="table")
     found = ProfiledSplit.of([node_of(split(small.union(large, table).filter("xway < 6")))])
     assert found.source.name == "large" and found.step.substreams == 8
-    assert "case when kind" in found.words
+    assert "case when kind" in found.summary
 
 
 def test_a_query_without_such_a_split_is_refused(tmp_path: Path) -> None:

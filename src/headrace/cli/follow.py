@@ -25,7 +25,7 @@ def spark_session(
     quiet: bool = False,
 ) -> Iterator[Any]:
     """A session as long as the block lasts."""
-    from headrace.cli.session import EXECUTOR_SECONDS, quiet_session
+    from headrace.cli.quiet_session import EXECUTOR_SECONDS, quiet_session
 
     console = Console()  # not stderr, which is Spark's while it starts
     waiting = console.status("starting Spark ...") if console.is_terminal and not quiet else nullcontext()

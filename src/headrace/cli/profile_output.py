@@ -25,7 +25,7 @@ TERMS = {
 def print_profile(found: SplitProfile, file: str, console: Console) -> None:
     """Print a profile of the query in a file."""
     split = found.split
-    console.print(Text(printable(f"{found.source}: {found.words}")), soft_wrap=True)
+    console.print(Text(printable(f"{found.source}: {found.summary}")), soft_wrap=True)
     shares = f"{split.r:.2%} to one substream, {split.b:.2%} to all of {split.q}, {split.o:.2%} to none"
     sample = f"{found.tuples:,} tuples of {found.row_bytes:,.0f} bytes in files; {shares}"
     console.print(sample, style="dim", soft_wrap=True)

@@ -26,6 +26,8 @@ class QueryFileError(HeadraceError):
 
 def load_query_file(path: Path) -> ModuleType:
     """Run a query file and check that it defines `query`."""
+    from headrace.spark import shipping
+
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         raise QueryError(f"the query file {str(path)!r} {what}")
@@ -39,20 +41,13 @@ def load_query_file(path: Path) -> ModuleType:
     user_code.call_user_code(str(path), spec.loader.exec_module, module, failed=lambda error: _located(error, path))
     if not callable(getattr(module, "query", None)):
         raise QueryError(f"there is no function 'query' in {str(path)!r}; such as\n  {EXAMPLE}")
-    _travels_whole(module)
+    shipping.ship_by_value(module)
     return module
 
 
 def read_plan(path: Path) -> Plan:
     """A plan from a file."""
     return Plan.from_json(read_json(path, "the plan", "headrace explain --format json makes one"))
-
-
-def _travels_whole(module: ModuleType) -> None:
-    """What the file defines is sent to Spark's workers itself: they could not import the file by name."""
-    from pyspark.cloudpickle import register_pickle_by_value
-
-    register_pickle_by_value(module)
 
 
 def query_results(module: ModuleType, path: Path, spark: Any, default: sinks.Sink, *, given: bool) -> Results:

@@ -84,7 +84,7 @@ class _Cutter:
         """Its operators know what the query says of it; its inputs come first, so that none of theirs is taken for its own."""
         for child in node.inputs:
             self.flows(child)
-        self.does = node.describe()
+        self.spec = node.describe()
         found = PLANNERS[type(node)](node, self)
         return [found] if isinstance(found, Flow) else found
 
@@ -92,7 +92,7 @@ class _Cutter:
         if not isinstance(node, nodes.TableJoin):
             return _step(node)
         name = self.tables[id(node.table)]
-        text = nodes.table_words(name, node.on.text, node.keep)
+        text = nodes.table_join_summary(name, node.on.text, node.keep)
         return p.TableStep(name, node.on, node.keep, node.columns, node.schema, text, node.table.schema)
 
     def name(self, kind: str) -> str:
@@ -107,7 +107,7 @@ class _Cutter:
             self.edges.append(p.Edge(flow.producer, flow.output, flow.steps, flow.schema, target, side, name))
 
     def add(self, operator: Operator, *inputs: Sequence[Flow]) -> Flow:
-        self.operators.append(replace(operator, does=self.does))
+        self.operators.append(replace(operator, spec=self.spec))
         for side, flows in enumerate(inputs):
             self._connect(flows, operator.name, side)
         return Flow(operator.name, 0, operator.stage, (), operator.schema)
@@ -122,7 +122,7 @@ class _Cutter:
         operator = OrderOperator(
             self.name("order"), stage_after(flows), (root.schema,), root.schema, (HashGrouping(()),)
         )
-        self.does = {"operator": "order"}
+        self.spec = {"operator": "order"}
         return self.add(operator, flows)
 
 
@@ -135,7 +135,7 @@ def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split) -> p.Step:
     if isinstance(node, nodes.Split):
         columns, rule = tuple(node.input.schema.names), node.rule
         given = (rule.substreams, rule.by, rule.route, rule.broadcast)
-        return p.SplitStep(node.name, *given, node.replicate, columns, rule.words)
+        return p.SplitStep(node.name, *given, node.replicate, columns, rule.summary)
     if isinstance(node, nodes.Map):
         shown = [(name, e.text) for name, e in node.columns if name != nodes.SUBSTREAM]
         text = ", ".join(name if text == name else f"{name} = {text}" for name, text in shown)

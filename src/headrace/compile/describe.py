@@ -65,7 +65,7 @@ class _Describer:
         results = sum(max(self.expected.edges[e.name] for e in edges if e.producer == name) for name in used)
         numbers = RoutingCost(sum(rates), sum(rates), 0.0, sum(rates) / self.draft.slots, 0.0, results)
         cost = _mean_cost([self.figures.costs.get(name) for name in used], rates)
-        texts = tuple(public_text(p.step_words(step)) for step in steps)
+        texts = tuple(public_text(p.step_text(step)) for step in steps)
         slots = self.draft.slots
         return [
             Subquery(
@@ -89,7 +89,7 @@ class _Describer:
             if operator.summary is not None:
                 texts.append(operator.summary)
             edges = [edge for edge in self.physical.edges if edge.producer == operator.name]
-            texts += [p.step_words(step) for step in _unique(step for edge in edges for step in edge.steps)]
+            texts += [p.step_text(step) for step in _unique(step for edge in edges for step in edge.steps)]
             for edge in self._entering(operator, inside):
                 own = prefix and _own_steps(edge) and edge.producer in self.sources
                 inputs["subquery-1" if own else self._name_of(edge.producer)] = None

@@ -36,7 +36,7 @@ class Splitters:
     W: int = USUAL
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"{self.p} with windows of {self.W >> 20} MiB"
 
 

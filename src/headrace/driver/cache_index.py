@@ -74,7 +74,7 @@ class CacheIndex:
         for name, why in sorted(now - self._said):
             use = used[name]
             say = _log.info if why == COLD else _log.warning
-            words = f": {use.words}" if why == NO_SPACE and use.words else ""
+            words = f": {use.reason}" if why == NO_SPACE and use.reason else ""
             text = f"{use.built[why]:,} tables of {name} were built from blocks, {WORDS[why]}{words}"
             say("%s (%s rows in %.2f seconds)", text, f"{use.rows:,}", use.seconds)
         self._said = now

@@ -34,7 +34,7 @@ from headrace.driver.agreement import Execute, execute_until_agreed
 from headrace.driver.cache_index import CacheIndex
 from headrace.driver.delivery import Deliverer
 from headrace.driver.layouts import Chosen, RunLayouts, group_count
-from headrace.driver.merging import bases_to_renew, merges_for_slots
+from headrace.driver.merge_choice import bases_to_renew, merges_for_slots
 from headrace.driver.outcome import compute_outcome
 from headrace.driver.position import Position
 from headrace.driver.table_versions import TableVersions

@@ -53,7 +53,7 @@ def query_section(plan: p.PhysicalPlan, graph: Sequence[Json], holding: p.Physic
 
 
 def _operator(plan: p.PhysicalPlan, operator: Operator, holding: p.PhysicalPlan) -> Json:
-    does = {key: value for key, value in operator.does.items() if key not in NOT_MEANT}
+    does = {key: value for key, value in operator.spec.items() if key not in NOT_MEANT}
     if "functions" in does:
         does["functions"] = [sql for _, sql in does["functions"]]
     inputs = []
@@ -100,7 +100,7 @@ def _origin(plan: p.PhysicalPlan, edge: p.Edge, column: str) -> str:
 def _functions(plan: p.PhysicalPlan, producer: str) -> Sequence[Sequence[str]]:
     """What a producer computes, by the names that it gives."""
     operator = plan.by_name.get(producer)
-    found: Sequence[Sequence[str]] = operator.does.get("functions", ()) if operator else ()
+    found: Sequence[Sequence[str]] = operator.spec.get("functions", ()) if operator else ()
     return found
 
 

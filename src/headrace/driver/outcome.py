@@ -27,7 +27,7 @@ from headrace.task import watermarks
 from headrace.task.epoch import Epoch
 from headrace.task.reports import Report, SourceCounts
 from headrace.task.state_table_groups import table_state
-from headrace.task.trimming import blocks_rewritten
+from headrace.task.trimmed_blocks import blocks_rewritten
 from headrace.task.work import WorkCounts, WorkTotals, sum_counts
 
 SMOOTHED_EPOCHS = 20  # epochs over which the size of the state is smoothed: merging makes it a saw

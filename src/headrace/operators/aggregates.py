@@ -29,7 +29,7 @@ class GroupedOperator(KeyedOperator):
     functions: Named
     texts: tuple[str, ...]
 
-    def _words(self, window: str) -> str:
+    def _describe(self, window: str) -> str:
         return f"aggregate by {', '.join(self.by) or 'nothing'} {window}: {', '.join(self.texts)}"
 
 
@@ -148,7 +148,7 @@ class WindowAggregate(WithholdingOperator, AppendedState):
 
     @property
     def summary(self) -> str:
-        return self._words(f"window {format_duration(self.window)} every {format_duration(self.every)}")
+        return self._describe(f"window {format_duration(self.window)} every {format_duration(self.every)}")
 
 
 def plan_over_time(

@@ -131,7 +131,7 @@ class ApplyOperator(UnkeyedOperator, AppendedState):
 
     @property
     def summary(self) -> str:
-        return f"apply {self.declared.name} to each of {self.rule.substreams} substreams{self.declared.words}"
+        return f"apply {self.declared.name} to each of {self.rule.substreams} substreams{self.declared.summary}"
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class AsOfOperator(ReplacedState, PairedOperator, KeyedOperator):
 
     @property
     def summary(self) -> str:
-        return nodes.as_of_words(self.by, self.within, self.keep)
+        return nodes.asof_summary(self.by, self.within, self.keep)
 
 
 def plan(node: nodes.AsOf, sofar: PlanBuilder) -> Flow:

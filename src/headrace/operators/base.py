@@ -133,7 +133,7 @@ class Operator(ABC):
     schema: pa.Schema
     groupings: tuple[Grouping, ...]  # of its inputs
     follows: str = field(default="", kw_only=True)  # the operator whose slots it shares, in the same stage
-    does: Mapping[str, Any] = field(
+    spec: Mapping[str, Any] = field(
         default_factory=dict, kw_only=True, compare=False, repr=False
     )  # as the query says it
 
@@ -156,7 +156,7 @@ class Operator(ABC):
 
     @property
     @abstractmethod
-    def key_words(self) -> tuple[str, ...]:
+    def key_texts(self) -> tuple[str, ...]:
         """By what its tuples find their slot, for people."""
 
     @property
@@ -394,7 +394,7 @@ class UnkeyedOperator(Operator):
     """Its tuples have no key: none lies in a slot by its values, and no group of them is hot."""
 
     @property
-    def key_words(self) -> tuple[str, ...]:
+    def key_texts(self) -> tuple[str, ...]:
         return ()
 
     @property

@@ -50,7 +50,7 @@ class CountAggregateOperator(ReplacedState, GroupedOperator):
 
     @property
     def summary(self) -> str:
-        return self._words(f"last {self.last} every {self.every}")
+        return self._describe(f"last {self.last} every {self.every}")
 
 
 def plan(node: nodes.CountAggregate, sofar: PlanBuilder) -> Flow:

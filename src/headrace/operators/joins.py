@@ -114,20 +114,20 @@ class JoinOperator(PairedOperator, AppendedState):
     @property
     def router(self) -> Router:
         if self.keys:
-            return HashRouter(self.key_words)
+            return HashRouter(self.key_texts)
         left = self.groupings[0]
         return self._by_ranges(left.bounds) if isinstance(left, RangeGrouping) else GridRouter()
 
     def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
         others = (*GridRouter.all(slots), OneSlotRouter())
         if self.keys:
-            return [HashRouter(self.key_words), *others]
+            return [HashRouter(self.key_texts), *others]
         bounds = figures.bounds.get(self.name) if self.band else None
         return [self._by_ranges(bounds), *others] if bounds else others
 
     def _by_ranges(self, bounds: tuple[float, ...]) -> RangesRouter:
         assert self.band is not None
-        return RangesRouter(self.key_words, tuple(bounds), "lr".index(self.band.point[0]))
+        return RangesRouter(self.key_texts, tuple(bounds), "lr".index(self.band.point[0]))
 
     def routed(self, router: Router) -> Self | None:
         band = self.band
@@ -140,7 +140,7 @@ class JoinOperator(PairedOperator, AppendedState):
         return replace(self, groupings=(interval, point) if router.points else (point, interval))
 
     @property
-    def key_words(self) -> tuple[str, ...]:
+    def key_texts(self) -> tuple[str, ...]:
         if self.keys:
             pairs = zip(self.groupings[0].columns, self.groupings[1].columns, strict=True)
             return tuple(f"l.{left} = r.{right}" for left, right in pairs)

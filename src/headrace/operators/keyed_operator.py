@@ -23,13 +23,13 @@ class KeyedOperator(Operator):
 
     @property
     def router(self) -> Router:
-        return HashRouter(self.key_words) if self.key_words else OneSlotRouter()  # of no columns: all have one key
+        return HashRouter(self.key_texts) if self.key_texts else OneSlotRouter()  # of no columns: all have one key
 
     def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
-        return [self.router, OneSlotRouter()] if self.key_words else [self.router]
+        return [self.router, OneSlotRouter()] if self.key_texts else [self.router]
 
     @property
-    def key_words(self) -> tuple[str, ...]:
+    def key_texts(self) -> tuple[str, ...]:
         return self.groupings[0].columns
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:

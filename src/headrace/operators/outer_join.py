@@ -110,7 +110,7 @@ class OuterJoinOperator(TimeJoinOperator):
 
     @property
     def summary(self) -> str:
-        return nodes.time_join_words(self.how, self.text, self.w1, self.w2)
+        return nodes.time_join_summary(self.how, self.text, self.w1, self.w2)
 
 
 class _MatchRecorder:
@@ -153,7 +153,7 @@ class UnmatchedOperator(PairedOperator, AppendedState):
         return [self.router, OneSlotRouter()]
 
     @property
-    def key_words(self) -> tuple[str, ...]:
+    def key_texts(self) -> tuple[str, ...]:
         return self.by
 
     def needs(self, side: int, live: Names) -> Names:

@@ -79,7 +79,7 @@ class SessionOperator(ReplacedState, WithholdingOperator):
 
     @property
     def summary(self) -> str:
-        return self._words(f"session {format_duration(self.gap)}")
+        return self._describe(f"session {format_duration(self.gap)}")
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import pyarrow as pa
 
 from headrace.operators.base import Results, Slot, StateKind, UnkeyedOperator
-from headrace.plan import Step, schema_after, step_words
+from headrace.plan import Step, schema_after, step_text
 from headrace.plan.columns_read import Names, columns_before, narrow_table_steps, table_columns_needed
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.routing import ContentRouter, HashGrouping, Router
@@ -59,4 +59,4 @@ class StatelessOperator(UnkeyedOperator):
 
     @property
     def summary(self) -> str:
-        return ", ".join(map(step_words, self.steps)) or "union"
+        return ", ".join(map(step_text, self.steps)) or "union"

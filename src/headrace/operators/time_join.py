@@ -106,7 +106,7 @@ class TimeJoinOperator(JoinOperator):
 
     @property
     def summary(self) -> str:
-        return nodes.time_join_words("inner", self.text, self.w1, self.w2)
+        return nodes.time_join_summary("inner", self.text, self.w1, self.w2)
 
 
 def plan(node: nodes.TimeJoin, sofar: PlanBuilder) -> Flow | list[Flow]:

@@ -117,7 +117,7 @@ def may_fail(step: Step) -> bool:
     return not is_pushed(step) and not isinstance(step, TableStep)
 
 
-def step_words(step: Step) -> str:
+def step_text(step: Step) -> str:
     """A step on one line."""
     pushed = " (part of the join behind it)" if is_pushed(step) else ""
     if isinstance(step, TableStep):

@@ -39,9 +39,9 @@ class Node:
         raise QueryError("a node describes itself")
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         """Itself on one line, for people."""
-        raise QueryError("a node has words")
+        raise QueryError("a node has a summary")
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,7 +82,7 @@ class Source(Node):
         return self.schema_
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"({_columns(self.schema)})"
 
     def describe(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class Map(Unary):
         return pa.schema([(TS, TS_TYPE), *((name, e.type) for name, e in self.columns)])
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return "map " + ", ".join(n if e.text == n else f"{n} = {e.text}" for n, e in self.columns)
 
     def describe(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class Filter(Selection):
     pushed: bool = False  # put here by the compiler
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"filter {_flat(self.predicate.text)}"
 
     def describe(self) -> dict[str, Any]:
@@ -143,7 +143,7 @@ class Case(Selection):
     branch: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         predicates = ", ".join(p.text for p in self.predicates)
         return f"case {self.branch + 1} of {len(self.predicates) + 1}: {predicates}"
 
@@ -174,7 +174,7 @@ class Union(Node):
         return self.streams[0].schema
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return "union"
 
     def describe(self) -> dict[str, Any]:
@@ -230,8 +230,8 @@ class TimeJoin(Join):
         return KEPT_SIDES[self.how]
 
     @property
-    def words(self) -> str:
-        return time_join_words(self.how, self.on.text, self.w1, self.w2)
+    def summary(self) -> str:
+        return time_join_summary(self.how, self.on.text, self.w1, self.w2)
 
     def describe(self) -> dict[str, Any]:
         how = {} if self.how == "inner" else {"how": self.how}
@@ -241,7 +241,7 @@ class TimeJoin(Join):
 KEPT_SIDES = {"inner": "", "left": "l", "right": "r", "full": "lr"}
 
 
-def time_join_words(how: str, on: str, w1: int, w2: int) -> str:
+def time_join_summary(how: str, on: str, w1: int, w2: int) -> str:
     kind = "join" if how == "inner" else f"{how} join"
     return f"{kind} on {_flat(on)} within {format_duration(w1)}, {format_duration(w2)}"
 
@@ -254,7 +254,7 @@ class CountJoin(Join):
     n2: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"join on {_flat(self.on.text)} last {self.n1}, {self.n2}"
 
     def describe(self) -> dict[str, Any]:
@@ -294,15 +294,15 @@ class AsOf(PairingNode):
         )
 
     @property
-    def words(self) -> str:
-        return as_of_words(self.by, self.within, self.keep)
+    def summary(self) -> str:
+        return asof_summary(self.by, self.within, self.keep)
 
     def describe(self) -> dict[str, Any]:
         how = "left" if self.keep else "inner"
         return {"operator": "asof", "by": list(self.by), "within": self.within, "how": how}
 
 
-def as_of_words(by: Sequence[str], within: int | None, keep: bool) -> str:
+def asof_summary(by: Sequence[str], within: int | None, keep: bool) -> str:
     limit = "" if within is None else f" within {format_duration(within)}"
     return f"{'left ' if keep else ''}asof by {', '.join(by) or 'nothing'}{limit}"
 
@@ -327,7 +327,7 @@ class TableDefinition:
         check_names(self.schema.names)
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         again = "" if self.refresh is None else f", read again every {format_duration(self.refresh)}"
         return f"({_columns(self.schema)}) of {self.origin.place}{again}"
 
@@ -357,8 +357,8 @@ class TableJoin(Unary):
         return _paired_schema(self.columns, self.input.schema, self.table.schema)
 
     @property
-    def words(self) -> str:
-        return table_words(self.table.name or "", self.on.text, self.keep)
+    def summary(self) -> str:
+        return table_join_summary(self.table.name or "", self.on.text, self.keep)
 
     def describe(self) -> dict[str, Any]:
         how = "left" if self.keep else "inner"
@@ -366,7 +366,7 @@ class TableJoin(Unary):
         return {"operator": "table", **named, "on": self.on.sql, "how": how}
 
 
-def table_words(name: str, on: str, keep: bool) -> str:
+def table_join_summary(name: str, on: str, keep: bool) -> str:
     return f"{'left ' if keep else ''}join {f'table {name}' if name else 'a table'} on {_flat(on)}"
 
 
@@ -455,7 +455,7 @@ class TimeAggregate(BoundedAggregation):
     every: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         window = f"window {format_duration(self.window)} every {format_duration(self.every)}"
         return f"aggregate by {', '.join(self.by) or 'nothing'} {window}: {_functions(self)}"
 
@@ -470,7 +470,7 @@ class SessionAggregate(BoundedAggregation):
     gap: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"aggregate by {', '.join(self.by) or 'nothing'} session {format_duration(self.gap)}: {_functions(self)}"
 
     def describe(self) -> dict[str, Any]:
@@ -489,7 +489,7 @@ class CountAggregate(Aggregation):
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *self._computed()])
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"aggregate by {', '.join(self.by) or 'nothing'} last {self.last} every {self.every}: {_functions(self)}"
 
     def describe(self) -> dict[str, Any]:
@@ -504,7 +504,7 @@ class Distinct(Selection):
     within: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"distinct by {', '.join(self.by) or 'nothing'} within {format_duration(self.within)}"
 
     def describe(self) -> dict[str, Any]:
@@ -535,11 +535,11 @@ class Rule:
     @property
     def way(self) -> str:
         """By what a tuple finds its substream, for people."""
-        way = f"hash of {', '.join(self.by) or 'nothing'}" if self.by is not None else _rule_words(self.route)
-        return way + (f", to all where {_rule_words(self.broadcast)}" if self.broadcast else "")
+        way = f"hash of {', '.join(self.by) or 'nothing'}" if self.by is not None else _rule_text(self.route)
+        return way + (f", to all where {_rule_text(self.broadcast)}" if self.broadcast else "")
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"into {self.substreams} substream{'s' if self.substreams > 1 else ''} by {self.way}"
 
     def describe(self) -> dict[str, Any]:
@@ -567,8 +567,8 @@ class Split(Unary):
         return self.input.schema.append(pa.field(SUBSTREAM, pa.int32()))
 
     @property
-    def words(self) -> str:
-        return f"split {self.rule.words}"
+    def summary(self) -> str:
+        return f"split {self.rule.summary}"
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "split", **self.rule.describe()}
@@ -585,7 +585,7 @@ class Substream(Node):
         return self.schema_
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return "substream"
 
     def describe(self) -> dict[str, Any]:
@@ -600,8 +600,8 @@ class Body:
     root: Node
 
     @property
-    def words(self) -> tuple[str, ...]:
-        return tuple(node.words for node in walk_nodes(self.root) if node is not self.leaf)
+    def summary(self) -> tuple[str, ...]:
+        return tuple(node.summary for node in walk_nodes(self.root) if node is not self.leaf)
 
     def describe(self) -> list[dict[str, Any]]:
         return graph(walk_nodes(self.root))
@@ -623,8 +623,8 @@ class Splitting(Unary):
         raise NotImplementedError
 
     @property
-    def words(self) -> str:
-        return ", ".join([f"split {self.rule.words}", *self.body.words, self.outline])
+    def summary(self) -> str:
+        return ", ".join([f"split {self.rule.summary}", *self.body.summary, self.outline])
 
 
 @dataclass(frozen=True, eq=False)
@@ -660,7 +660,7 @@ class Apply(Splitting):
 
     @property
     def outline(self) -> str:
-        return f"apply {self.declared.name} to each of {self.rule.substreams} substreams{self.declared.words}"
+        return f"apply {self.declared.name} to each of {self.rule.substreams} substreams{self.declared.summary}"
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "apply", **self._described(), **self.declared.describe()}
@@ -678,7 +678,7 @@ class ProcessorOutput(Unary):
         return self.input.declared.outputs[self.number][1]
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         name = self.input.declared.outputs[self.number][0]
         return f"output {name}" if name else ""
 
@@ -686,9 +686,9 @@ class ProcessorOutput(Unary):
         return {"operator": "output", "number": self.number}
 
 
-def _rule_words(given: expressions.Expression | Function | None) -> str:
+def _rule_text(given: expressions.Expression | Function | None) -> str:
     if isinstance(given, Function):
-        return given.words
+        return given.summary
     return _flat(given.text) if given else "nothing"
 
 
@@ -788,15 +788,15 @@ def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting
     below: tuple[Node, ...] = node.inputs
     match node:
         case Substream() if id(node) in split:
-            words, below = f"split {split[id(node)].rule.words}", (split[id(node)].input,)
+            words, below = f"split {split[id(node)].rule.summary}", (split[id(node)].input,)
         case Splitting():
             words, below, split = node.outline, (node.body.root,), {**split, id(node.body.leaf): node}
         case _:
-            words = f"source {names[id(node)]} {node.words}" if id(node) in names else node.words
+            words = f"source {names[id(node)]} {node.summary}" if id(node) in names else node.summary
     if words:
         yield printable("  " * depth + words)
     if isinstance(node, TableJoin):
-        yield printable(f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.words}")
+        yield printable(f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.summary}")
     for child in below:
         yield from _outline(child, names, split, depth + bool(words))
 

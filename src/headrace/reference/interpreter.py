@@ -75,7 +75,7 @@ class FailedByStep:
     """Tuples that failed in one step, as they were before it; source: None where windows come before the step."""
 
     source: str | None
-    words: str
+    summary: str
     table: pa.Table
 
 
@@ -367,15 +367,15 @@ def _stepped(node: Step, part: TracedTuples, whole: Interpretation) -> TracedTup
         found = _step(node, part.table)
     else:
         found, failing = passing_tuples(lambda tuples: _step(node, tuples), node.schema.empty_table(), part.table)
-        words = f"case {', '.join(p.text for p in node.predicates)}" if isinstance(node, nodes.Case) else node.words
+        words = f"case {', '.join(p.text for p in node.predicates)}" if isinstance(node, nodes.Case) else node.summary
         _put_aside(part, words, failing, whole.names, whole.failed)
-    return TracedTuples(part.producer, (*part.steps, node.words), found.cast(node.schema))
+    return TracedTuples(part.producer, (*part.steps, node.summary), found.cast(node.schema))
 
 
 def _beside_table(node: nodes.TableJoin, number: int, part: TracedTuples, whole: Interpretation) -> TracedTuples:
     """Tuples are still whose they were."""
     found = whole.versions.joined(node, (id(node), number, whole.substream), part.table)
-    return TracedTuples(part.producer, (*part.steps, node.words), found.cast(node.schema))
+    return TracedTuples(part.producer, (*part.steps, node.summary), found.cast(node.schema))
 
 
 def _put_aside(part: TracedTuples, words: str, failing: pa.Table, names: Mapping[int, str], failed: Failures) -> None:
@@ -489,7 +489,7 @@ class SplitPart:
 
 
 def _shares(node: nodes.Splitting, given: NodeAnswer, whole: Interpretation) -> list[SplitPart]:
-    words = f"split {node.rule.words}"
+    words = f"split {node.rule.summary}"
     shares = []
     for part in given.parts:
         tables, failing = split_tuples(node.rule, part.table, keep=whole.failed is not None)

@@ -50,7 +50,7 @@ class DueCall:
         return self.time, self.what
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         if self.tuples is None:
             return f"in {self.what} at {call_text(self.time)}"
         last = int(times_of(self.tuples)[-1])
@@ -154,12 +154,12 @@ class ReferenceCopy:
                 getattr(self.processor, call.what),
                 given,
                 state,
-                failed=lambda error: DataError(f"{self._where} failed {call.words}: {_told(error)}"),
+                failed=lambda error: DataError(f"{self._where} failed {call.summary}: {_told(error)}"),
             )
         try:
             return self._checked(put, call)
         except DataError as error:
-            raise type(error)(f"{self._where}, {call.words}: {error}") from None
+            raise type(error)(f"{self._where}, {call.summary}: {error}") from None
 
     def made(self, method: Any, given: Any, state: Mapping[str, DictTable]) -> Put:
         put: Put = method(given, state)

@@ -67,7 +67,7 @@ def _check(rule: nodes.Rule, numbers: Sequence[int | None], tuples: pa.Table) ->
 
 
 def _words(rule: nodes.Rule, what: str) -> str:
-    return f"the {what} of the split {rule.words}"
+    return f"the {what} of the split {rule.summary}"
 
 
 def _valued(
@@ -96,7 +96,7 @@ def _asked_twice(function: Function, what: str, route: bool, tuples: pa.Table) -
         if first != second:
             tuple_ = rows_text(tuples.slice(row, 1))[0]
             raise DataError(
-                f"{what}, {function.words}, gives {first} and then {second} for {tuple_}; it may depend on that tuple alone"
+                f"{what}, {function.summary}, gives {first} and then {second} for {tuple_}; it may depend on that tuple alone"
             )
     return found
 
@@ -107,15 +107,15 @@ def _called(function: Function, what: str, route: bool, tuples: pa.Table) -> lis
         what,
         function.call,
         tuples,
-        failed=lambda error: DataError(f"{what}, {function.words}, failed: {type(error).__name__}: {error}"),
+        failed=lambda error: DataError(f"{what}, {function.summary}, failed: {type(error).__name__}: {error}"),
     )
     values = _array(found, function, what)
     if len(values) != tuples.num_rows:
-        raise DataError(f"{what}, {function.words}, gives {len(values)} values for {tuples.num_rows} tuples")
+        raise DataError(f"{what}, {function.summary}, gives {len(values)} values for {tuples.num_rows} tuples")
     fits = pa.types.is_integer if route else pa.types.is_boolean
     if not fits(values.type) and not pa.types.is_null(values.type):
         wanted = "whole numbers" if route else "booleans"
-        raise DataError(f"{what}, {function.words}, must give {wanted}, one for each tuple; found {values.type}")
+        raise DataError(f"{what}, {function.summary}, must give {wanted}, one for each tuple; found {values.type}")
     plain: list[Any] = values.to_pylist()
     return plain
 
@@ -127,7 +127,7 @@ def _array(found: Any, function: Function, what: str) -> pa.Array:
         try:
             return pa.array(found)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise DataError(f"{what}, {function.words}, gives no column: {error}") from None
+            raise DataError(f"{what}, {function.summary}, gives no column: {error}") from None
     raise DataError(
-        f"{what}, {function.words}, must give an Arrow or NumPy array, or a list; found {describe_argument(found)}"
+        f"{what}, {function.summary}, must give an Arrow or NumPy array, or a list; found {describe_argument(found)}"
     )

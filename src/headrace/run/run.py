@@ -363,10 +363,10 @@ class Run:
     def _fail(self, error: BaseException) -> None:
         """The first error is what ended the run; that a batch came after `stop` is none."""
         if self._error is None and not isinstance(error, _RunStopped):
-            self._error = self._in_words(error)
+            self._error = self._named_errors(error)
         self._wake.set()
 
-    def _in_words(self, error: BaseException) -> BaseException:
+    def _named_errors(self, error: BaseException) -> BaseException:
         """That Spark was stopped shows itself in as many ways as there are calls to it; say that it was."""
         ours = isinstance(error, HeadraceError) and not isinstance(error, EngineError)
         if ours or not isinstance(error, Exception):

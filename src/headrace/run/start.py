@@ -317,7 +317,7 @@ def _check_late(physical: p.PhysicalPlan, keep_failed: bool) -> None:
     schemas = [(source.schema, f"source {source.name!r}") for source in physical.sources]
     if keep_failed:
         schemas += [
-            (point.schema, f"what {point.words!r} is given") for point in failure_points.failure_points(physical)
+            (point.schema, f"what {point.summary!r} is given") for point in failure_points.failure_points(physical)
         ]
     for schema, what in schemas:
         if taken := {"_source", "_reason"} & set(schema.names):

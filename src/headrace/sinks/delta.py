@@ -19,10 +19,10 @@ import pyarrow as pa
 from headrace.errors import QueryError, SinkError
 from headrace.sinks.base import Delivery
 from headrace.sinks.epoch_marks import mark_of, other_results_error
-from headrace.sinks.extras import import_extra
 from headrace.sinks.lake import LakeTable, check_fits, signed_type, to_table_rows, wanted_schema
 from headrace.sinks.patience import Unreachable
 from headrace.sinks.result_folders import name_label
+from headrace.support.extras import import_extra
 from headrace.support.secrets import SealedSettings, mask_secrets
 
 NOTE = "headrace"  # in a commit's own words: what its rows are known by
@@ -47,20 +47,20 @@ class DeltaTable(LakeTable):
         table, schema = self._prepare(delivery.table.schema)
         if self._has(table, delivery):
             return
-        with self._in_words():
+        with self._named_errors():
             transaction = self._library.Transaction(_application(delivery.query, delivery.result), delivery.epoch)
             said = self._library.CommitProperties({NOTE: _note(delivery)}, app_transactions=[transaction])
             rows = to_table_rows(delivery.table, schema)
             self._library.write_deltalake(table, rows, mode="append", commit_properties=said)
 
     def _noted(self, query: str, result: str) -> int | None:
-        with self._in_words():
+        with self._named_errors():
             found = self._open().transaction_version(_application(query, result))
         return None if found is None else int(found)
 
     def _has(self, table: Any, delivery: Delivery) -> bool:
         """Whether the epoch is there; refuses to go on if another one is there in its place."""
-        with self._in_words():
+        with self._named_errors():
             known = table.transaction_version(_application(delivery.query, delivery.result))
             if known is None or known < delivery.epoch:
                 return False
@@ -72,7 +72,7 @@ class DeltaTable(LakeTable):
 
     def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
         wanted = wanted_schema(schema, _held, "a Delta table")
-        with self._in_words():
+        with self._named_errors():
             try:
                 table = self._open()
             except self._errors.TableNotFoundError:
@@ -89,7 +89,7 @@ class DeltaTable(LakeTable):
         return self._library.DeltaTable(**self._given.opened)
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
         with self._given.hiding():
             try:
                 yield

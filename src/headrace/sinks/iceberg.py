@@ -18,9 +18,9 @@ import pyarrow as pa
 from headrace.errors import HeadraceError
 from headrace.sinks.base import Delivery
 from headrace.sinks.epoch_marks import epoch_in, mark_of, other_results_error
-from headrace.sinks.extras import import_extra
 from headrace.sinks.lake import LakeTable, check_fits, signed_type, to_table_rows, wanted_schema
 from headrace.sinks.patience import Unreachable
+from headrace.support.extras import import_extra
 from headrace.support.secrets import SealedSettings
 
 NO_RETRIES = {"commit.retry.num-retries": "0"}
@@ -47,7 +47,7 @@ class IcebergTable(LakeTable):
             if known != mark_of(delivery):
                 raise other_results_error(self.place, delivery, epoch_in(known))
             return
-        with self._in_words():
+        with self._named_errors():
             patient = {**table.metadata.properties, **NO_RETRIES}
             table.metadata = table.metadata.model_copy(update={"properties": patient})
             with table.transaction() as transaction:  # which fails if the table is another by now, or its columns are
@@ -58,13 +58,13 @@ class IcebergTable(LakeTable):
                 transaction.set_properties({name: mark_of(delivery)})
 
     def _noted(self, query: str, result: str) -> int | None:
-        with self._in_words():
+        with self._named_errors():
             known = self._open().load_table(self.table).properties.get(_property(query, result))
         return None if known is None else epoch_in(known)
 
     def _prepare(self, schema: pa.Schema) -> tuple[Any, pa.Schema]:
         wanted = wanted_schema(schema, _held, "an Iceberg table")
-        with self._in_words():
+        with self._named_errors():
             catalog = self._open()
             if not catalog.table_exists(self.table):
                 self._may_make()
@@ -88,7 +88,7 @@ class IcebergTable(LakeTable):
         return self._load(given) if given is None or isinstance(given, str) else given
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
         with self._given.hiding(), SealedSettings(getattr(self._catalog, "properties", None)).hiding():
             try:
                 yield

@@ -76,7 +76,7 @@ class KafkaTopic(MarkingSink):
         """Also what was never committed counts: an epoch is sent when its state is committed, so the state had been there.
         So nobody waits for a transaction that a run left open when it was killed."""
         if self._sent is None:
-            with self.cluster.in_words():
+            with self.cluster.named_errors():
                 self._sent = [(each.key(), each.value()) for each in marks_in(self.cluster, committed=False)]
         name = self._name(query, result).encode()
         return max((epoch_in(mark.decode()) for key, mark in self._sent if key == name and mark), default=None)
@@ -149,7 +149,7 @@ class KafkaTopic(MarkingSink):
 
     def _prepare(self, result: str, schema: pa.Schema) -> None:
         self.form.check(schema)
-        with self.cluster.in_words():
+        with self.cluster.named_errors():
             there = self.cluster.admin.list_topics(timeout=ANSWER).topics
             if self.topic not in there:
                 raise self._no_topic()
@@ -208,14 +208,14 @@ class _ResultProducer:
 
     def begin(self) -> None:
         """Fence off older ones, end what they left open, and only then look."""
-        with self.cluster.in_words():
+        with self.cluster.named_errors():
             self.producer.init_transactions(BEGIN)
             self.mark = self._newest_mark()
 
     def write(self, messages: Any, mark: str) -> None:
         began = time.monotonic()
         try:
-            with self.cluster.in_words():
+            with self.cluster.named_errors():
                 self.producer.begin_transaction()
                 for some in messages:
                     self._send(some)

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from headrace.errors import QueryError, QueryTypeError, SinkError
-from headrace.sinks.extras import import_extra
 from headrace.sinks.patience import Unreachable
+from headrace.support.extras import import_extra
 from headrace.support.secrets import SERVERS_ARE_SHOWN, SealedSettings, Secret, refuse_secret
 from headrace.support.terminal_text import printable
 
@@ -138,13 +138,13 @@ class KafkaCluster:
             try:
                 return kind(given)
             except self.library.KafkaException as error:
-                msg = f"settings that a Kafka client does not take: {self._words(error.args[0])}"
+                msg = f"settings that a Kafka client does not take: {self._describe(error.args[0])}"
                 raise QueryError(msg) from None
 
     # --- what goes wrong -----------------------------------------------------------------------------------------------
 
     @contextmanager
-    def in_words(self) -> Iterator[None]:
+    def named_errors(self) -> Iterator[None]:
         self._said = None
         with self._given.hiding():
             try:
@@ -153,7 +153,7 @@ class KafkaCluster:
                 raise self._told(error.args[0]) from None
 
     def _told(self, error: Any) -> Exception:
-        name, text = error.name(), self._words(error)
+        name, text = error.name(), self._describe(error)
         if name in FENCED:
             return Fenced(text)
         if name in LASTING:
@@ -168,9 +168,9 @@ class KafkaCluster:
 
     def _note(self, error: Any) -> None:
         if error.name() != "_ALL_BROKERS_DOWN":  # which says less than what came before
-            self._said = self._words(error)
+            self._said = self._describe(error)
 
-    def _words(self, error: Any) -> str:
+    def _describe(self, error: Any) -> str:
         return self.without_secrets(f"{error.name()}: {error.str()}")
 
     def without_secrets(self, text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 from pyspark import SparkContext, cloudpickle
@@ -13,6 +14,11 @@ from headrace.errors import EngineError, QueryTypeError
 from headrace.plan import PhysicalPlan
 from headrace.spark.task_errors import MISSING_MODULE, other_python_error, raised_text
 from headrace.support import shutdown
+
+
+def ship_by_value(module: ModuleType) -> None:
+    """Send what a module defines to tasks as a whole, because they cannot import the module by name."""
+    cloudpickle.register_pickle_by_value(module)
 
 
 def check_shipped(sink: Any) -> None:

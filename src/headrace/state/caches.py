@@ -129,7 +129,7 @@ class CacheUse:
 
     def __init__(self, run: str, limit: int, *, held: bool = False) -> None:
         self.limit, self.run = limit, run
-        self.path, self.words = Path(), ""  # why there are no caches
+        self.path, self.reason = Path(), ""  # why there are no caches
         self._folder: int | None = None
         self._locks: int | None = None
         self._size: int | None = None  # bytes of all caches when they were last counted, and what was made since
@@ -138,7 +138,7 @@ class CacheUse:
         self._thinned = False  # there is nothing more to go
         _OPEN.add(self)
         if sys.platform != "linux":
-            self.words = "caches need Linux"
+            self.reason = "caches need Linux"
             return
         try:
             self.path, self._folder = _opened(run, limit, make=not held)
@@ -148,7 +148,7 @@ class CacheUse:
             os.utime(self._locks)  # who clears away old files is not to take this one alone
             _KEPT.tidy(self.path, self._folder)
         except (OSError, EngineError) as error:
-            self.words = str(error)
+            self.reason = str(error)
             self.close()
 
     def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> TableCache:
@@ -168,7 +168,7 @@ class CacheUse:
         except OSError as error:
             return LOCKED if error.errno in (errno.EACCES, errno.EAGAIN) else NO_SPACE
         if not os.fstat(self._locks).st_nlink:
-            self.words = "the file of locks was removed"  # others lock another one
+            self.reason = "the file of locks was removed"  # others lock another one
             return NO_SPACE
         self._names.add(name)
         return None
@@ -263,7 +263,7 @@ class TableCache:
         """Look whether it can be used, and mark it."""
         self._use, self.found = use, None
         self._locked = use.lock(self.name)
-        self.full = use.words
+        self.full = use.reason
         self.why = self._locked or self._look(stamp)
         if self.why is not None:
             self._buffer = self.table = None

@@ -22,11 +22,11 @@ READING = "read a message"
 
 @dataclass(frozen=True)
 class FailurePoint:
-    """name: in the outbox; source: whose tuples fail there; words: what the step does; schema: before it."""
+    """name: in the outbox; source: whose tuples fail there; summary: what the step does; schema: before it."""
 
     name: str
     source: str
-    words: str
+    summary: str
     schema: pa.Schema
 
 
@@ -53,7 +53,7 @@ def rejected_results(plan: p.PhysicalPlan, *, failed: bool) -> dict[str, tuple[s
     """
     found = {f"{LATE}{s.name}": (f"late tuples of {s.name!r}", s.schema) for s in plan.sources}
     if failed:
-        found |= {place.name: (f"what fails in {place.words!r}", place.schema) for place in failure_points(plan)}
+        found |= {place.name: (f"what fails in {place.summary!r}", place.schema) for place in failure_points(plan)}
     return {name: (words, with_reason_columns(schema)) for name, (words, schema) in found.items()}
 
 
@@ -72,7 +72,7 @@ def edge_failure_points(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], FailurePo
                 number = 1 + sum(known[0] == edge.producer for known in found)
                 name = f"{FAILED}{edge.producer}:{number}"
                 found[key] = FailurePoint(
-                    name, origin_source(plan, edge.producer), p.step_words(step), _before(plan, edge, depth)
+                    name, origin_source(plan, edge.producer), p.step_text(step), _before(plan, edge, depth)
                 )
     return found
 

@@ -31,9 +31,9 @@ class Rejects:
 
     def add_failed(self, point: FailurePoint, failed: FailedTuples | UnreadMessages) -> None:
         """Count tuples that failed at `point`, and keep them."""
-        self.report.failed(point.source, point.words, failed.tuples.num_rows)
+        self.report.failed(point.source, point.summary, failed.tuples.num_rows)
         if self.epoch.keep_late:
-            reasons = [f"failed: {point.words}: {why}" for why in failed.reasons()]
+            reasons = [f"failed: {point.summary}: {why}" for why in failed.reasons()]
             self._failed.setdefault(point, []).append(_with_reasons(failed.tuples, point.source, reasons))
 
     def write(self) -> None:

@@ -138,12 +138,16 @@ class TableUse:
     built: dict[str, int] = field(default_factory=dict)  # from blocks, by the reason
     rows: int = 0  # read of blocks for it
     seconds: float = 0.0
-    words: str = ""  # why there was no room
+    reason: str = ""  # why there was no room
 
     def add(self, other: TableUse) -> None:
         for why, many in other.built.items():
             self.built[why] = self.built.get(why, 0) + many
-        self.found, self.rows, self.words = self.found + other.found, self.rows + other.rows, self.words or other.words
+        self.found, self.rows, self.reason = (
+            self.found + other.found,
+            self.rows + other.rows,
+            self.reason or other.reason,
+        )
         self.seconds = round(self.seconds + other.seconds, 6)
 
     @property

@@ -96,7 +96,9 @@ class SlotStateTables:
             what = "was damaged where it is kept between epochs"
             if self.epoch.caches is None:  # it was built in this epoch, by this task
                 what = "has a row that was written in place, and that numbers did not hand out in this epoch"
-            raise DamagedCache(f"{self._words(name)}, substream {substream}, {what}: {each.table.damaged}") from error
+            raise DamagedCache(
+                f"{self._describe(name)}, substream {substream}, {what}: {each.table.damaged}"
+            ) from error
 
     # --- what the operator asks and says -----------------------------------------------------------------------------
 
@@ -166,11 +168,11 @@ class SlotStateTables:
     def change(self, table: str, put: pa.Table, gone: pa.Table, old: Numbers) -> None:
         """old: of each row, those that are gone last, the epoch that wrote what was there; -1: nothing was."""
         if table in self._changes:
-            raise EngineError(f"{self._words(table)} was changed twice in one epoch")
+            raise EngineError(f"{self._describe(table)} was changed twice in one epoch")
         try:
             delta = state_tables.changed_rows(self._declared(table), put, gone, self.epoch.number)
         except (StateError, pa.ArrowException) as error:
-            raise EngineError(f"{self._words(table)}: {error}") from error
+            raise EngineError(f"{self._describe(table)}: {error}") from error
         self._changes[table] = self._checked(table, delta, put.num_rows, old)
 
     def _checked(self, table: str, delta: pa.Table, put: int, old: Numbers) -> Change:
@@ -178,16 +180,16 @@ class SlotStateTables:
         groups, before = self._groups(table, delta), np.asarray(self._before(table).rows, np.int64)
         if len(others := groups[~self._is_mine(table, groups)]):
             found = np.unique(others).tolist()
-            raise EngineError(f"{self._words(table)}: groups {found} are not those of slot {self.task.partition}")
+            raise EngineError(f"{self._describe(table)}: groups {found} are not those of slot {self.task.partition}")
         if len(old) != len(groups):
             raise EngineError(
-                f"{self._words(table)}: of {len(groups)} rows, {len(old)} were said to replace one or none"
+                f"{self._describe(table)}: of {len(groups)} rows, {len(old)} were said to replace one or none"
             )
         new = groups[:put][old[:put] < 0]
         there, more, taken = (np.bincount(each, minlength=len(before)) for each in (groups[:put], new, groups[put:]))
         now = before + more - taken
         for group in np.flatnonzero(now < there).tolist():
-            msg = f"{self._words(table)}: group {group} cannot have {now[group]} rows now; it had {before[group]}"
+            msg = f"{self._describe(table)}: group {group} cannot have {now[group]} rows now; it had {before[group]}"
             raise EngineError(f"{msg}, {there[group]} were put, {more[group]} of them new, and {taken[group]} deleted")
         renewed = np.asarray(self._before(table).renewed, np.int64)[groups]  # a base may have been written since
         return Change(delta, groups, now, np.where(old < 0, -1, np.maximum(old, renewed)))
@@ -230,7 +232,9 @@ class SlotStateTables:
         found = np.bincount(base_groups, minlength=len(before))
         for group in whole[found[whole] != change.rows[whole]].tolist():
             now = change.rows[group]
-            raise EngineError(f"{self._words(table)}: group {group} should have {now} rows now, found {found[group]}")
+            raise EngineError(
+                f"{self._describe(table)}: group {group} should have {now} rows now, found {found[group]}"
+            )
         rows = pa.concat_tables([rest, base])
         groups = np.concatenate([change.groups[~in_whole], base_groups])
         block = write_table_rows(self.epoch, self.task, rows, groups, len(before)) if rows.num_rows else None
@@ -244,7 +248,7 @@ class SlotStateTables:
         """(all rows that groups hold now: those before the epoch, if there were any, and what changed; the epochs of the
         former)."""
         declared, number = self._declared(table), self.epoch.number
-        dated = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), groups, self._words(table))
+        dated = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), groups, self._describe(table))
         old = dated.drop_columns([state_tables.EPOCH_COLUMN])
         rows = state_tables.with_stored_columns(
             state_tables.live_rows(declared, [state_tables.with_stored_columns(old, number - 1), delta]), number
@@ -278,14 +282,14 @@ class SlotStateTables:
     def _rows(self, table: str, units: AnyNumbers) -> pa.Table:
         """All rows of some units before the epoch, with `__at`."""
         fine = self._lying(table).fine(units)
-        found = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), fine, self._words(table))
+        found = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), fine, self._describe(table))
         self.report.work.opened[self.operator.name] += found.nbytes
         return found
 
     def _groups(self, table: str, rows: pa.Table) -> AnyNumbers:
         return self._lying(table).rows(rows, self._declared(table).key)
 
-    def _words(self, table: str) -> str:
+    def _describe(self, table: str) -> str:
         return f"table {table!r} of {self.operator.name}"
 
 

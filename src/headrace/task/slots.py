@@ -21,7 +21,7 @@ from headrace.task.failure_points import operator_failure_points
 from headrace.task.inbox import Inputs
 from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.step_runner import StepRunner
-from headrace.task.trimming import blocks_rewritten
+from headrace.task.trimmed_blocks import blocks_rewritten
 
 
 class EpochSlot:

@@ -30,7 +30,7 @@ from headrace.task.epoch import PhysicalWindow
 from headrace.task.failure_points import failure_points
 from headrace.task.in_process import execute_locally
 from headrace.testing.arrow_sources import arrow_table, table_stream
-from headrace.testing.checking import check_processor
+from headrace.testing.processor_check import check_processor
 
 CACHE = 64 << 20  # bytes that tables may take in place
 

@@ -80,7 +80,7 @@ class ProfiledSplit:
     origin: FilesOrigin
     edge: p.Edge
     step: p.SplitStep
-    words: str
+    summary: str
 
     @staticmethod
     def of(roots: Sequence[nodes.Node]) -> ProfiledSplit:
@@ -119,7 +119,7 @@ def _subject(node: nodes.Splitting) -> ProfiledSplit | None:
     plan = compile_query([root])
     origins = {name: source.origin for name, source in nodes.named_sources(root).items()}
     found = [
-        ProfiledSplit(plan, source, origins[source.name], edge, step, f"split {node.rule.words}")
+        ProfiledSplit(plan, source, origins[source.name], edge, step, f"split {node.rule.summary}")
         for source in plan.sources
         if isinstance(origins[source.name], FilesOrigin)
         for edge in plan.leaving(source.name)
@@ -230,7 +230,7 @@ class SplitProfile:
     """Costs of a split, and the p and W that they recommend for a rate."""
 
     source: str
-    words: str  # the split, as the user wrote it
+    summary: str  # the split, as the user wrote it
     wanted: float  # tuples per second
     tuples: int  # of the sample
     row_bytes: float  # of a tuple in the files
@@ -271,7 +271,7 @@ def profile_split(
 ) -> SplitProfile:
     """Measure the costs of the first split of files of a query."""
     subject = ProfiledSplit.of(roots)
-    tell(f"measuring {subject.words} of {subject.source.name}")
+    tell(f"measuring {subject.summary} of {subject.source.name}")
     measure_epoch(subject, MEASURED_SIZES[-1], 1, 1)  # compiles what a first call compiles
     by_size: dict[int, list[MeasuredEpoch]] = {W: [] for W in MEASURED_SIZES}
     for number in range(rounds):
@@ -288,5 +288,5 @@ def profile_split(
     }
     row_bytes = one.bytes / one.tuples
     return SplitProfile(
-        subject.source.name, subject.words, wanted, one.tuples, row_bytes, sizes, costs_of(turns, split), split
+        subject.source.name, subject.summary, wanted, one.tuples, row_bytes, sizes, costs_of(turns, split), split
     )

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from headrace.driver.merging import bases_to_renew, merges_for_slots
+from headrace.driver.merge_choice import bases_to_renew, merges_for_slots
 from headrace.driver.outcome import tables_after
 from headrace.errors import CorruptState, EngineError, StateError
 from headrace.processor import StateTable

@@ -79,7 +79,7 @@ class ProcessorCall:
     last: int
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         span = f"at {_time(self.first)}"
         if self.method == "process":
             until = f"from {_time(self.first)} to {_time(self.last)}"
@@ -143,7 +143,7 @@ def _timed(call: ProcessorCall, method: Callable[..., Any], state: State) -> Ite
     try:
         time = to_datetime(call.first)
     except OverflowError:
-        msg = f"{call.words} cannot be called: Python has no such date; refuse times too far ahead by ahead='1 hour' of the source"
+        msg = f"{call.summary} cannot be called: Python has no such date; refuse times too far ahead by ahead='1 hour' of the source"
         raise DataError(msg) from None
     yield from _called(call, method, time, state)
 
@@ -152,7 +152,7 @@ def _called(
     call: ProcessorCall, method: Callable[..., Any], given: Any, state: State
 ) -> Iterator[tuple[int, pa.Table]]:
     put = user_code.call_user_code(
-        call.place, method, given, state, failed=lambda error: user_code_error(call.words, error)
+        call.place, method, given, state, failed=lambda error: user_code_error(call.summary, error)
     )
     return _checked(call, put)
 
@@ -169,7 +169,7 @@ class _CallOutput:
 
     def __str__(self) -> str:
         what = "what it puts out" if self.output == ONLY else f"what it puts out as {self.output!r}"
-        return f"{self.call.words}: {what}"
+        return f"{self.call.summary}: {what}"
 
 
 def _checked(call: ProcessorCall, put: Any) -> Iterator[tuple[int, pa.Table]]:
@@ -200,15 +200,15 @@ def _by_name(call: ProcessorCall, put: Any) -> Mapping[str, Any]:
     names = [name for name, _ in call.declared.outputs]
     if not call.declared.several:
         if isinstance(put, Mapping):
-            msg = f"{call.words}: it has one output, so it puts out a pyarrow Table or None; found {describe_argument(put)}; for several declare outputs = {{name: schema}}"
+            msg = f"{call.summary}: it has one output, so it puts out a pyarrow Table or None; found {describe_argument(put)}; for several declare outputs = {{name: schema}}"
             raise DataError(msg)
         return {ONLY: put}
     if not isinstance(put, Mapping):
-        msg = f"{call.words}: it has several outputs, so it puts out {{name: table}} or None; found {describe_argument(put)}; the names are {', '.join(names)}"
+        msg = f"{call.summary}: it has several outputs, so it puts out {{name: table}} or None; found {describe_argument(put)}; the names are {', '.join(names)}"
         raise DataError(msg)
     for name in put:
         if name not in names:
-            raise DataError(f"{call.words}: it has no output {name!r}; it has {', '.join(names)}")
+            raise DataError(f"{call.summary}: it has no output {name!r}; it has {', '.join(names)}")
     return put
 
 

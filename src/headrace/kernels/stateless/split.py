@@ -90,7 +90,7 @@ class _Kind:
     rule: str
     is_one: Callable[[pa.DataType], bool]
     type: pa.DataType  # of what is null throughout
-    words: str
+    summary: str
     cast: str
 
 
@@ -220,7 +220,7 @@ def _answer(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) -
         many = f"{table.num_rows:,} tuple{'s' if table.num_rows > 1 else ''}"
         return _wrong(step, kind, f"failed on {many}, the first {first_tuple_text(table)}:\n{_last_lines(error)}")
 
-    place = f"the {kind.rule} of {step.name}, the function {function.words}"
+    place = f"the {kind.rule} of {step.name}, the function {function.summary}"
     given = user_code.call_user_code(place, function.call, table, failed=failed)
     values = _as_array(given, step, kind)
     if len(values) != table.num_rows:
@@ -228,7 +228,7 @@ def _answer(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) -
     if pa.types.is_null(values.type):
         return pa.nulls(len(values), kind.type)
     if not kind.is_one(values.type):
-        msg = f"gave values of type {values.type} for tuples such as {first_tuple_text(table)}; give {kind.words}, such as an array of pa.{kind.cast}()"
+        msg = f"gave values of type {values.type} for tuples such as {first_tuple_text(table)}; give {kind.summary}, such as an array of pa.{kind.cast}()"
         raise _wrong(step, kind, msg)
     return values
 
@@ -241,7 +241,7 @@ def _as_array(given: Any, step: SplitStep, kind: _Kind) -> Values:
             return pa.array(given)
         except (pa.ArrowException, TypeError, ValueError, OverflowError):
             pass
-    msg = f"gave {describe_argument(given):.200}; give {kind.words}, one for each tuple: an Arrow or NumPy array, or a list"
+    msg = f"gave {describe_argument(given):.200}; give {kind.summary}, one for each tuple: an Arrow or NumPy array, or a list"
     raise _wrong(step, kind, msg)
 
 
@@ -254,5 +254,5 @@ def _last_lines(error: BaseException) -> str:
 
 def _wrong(step: SplitStep, kind: _Kind, found: str) -> DataError:
     rule = step.route if kind is _ROUTE else step.broadcast
-    words = f"the function {rule.words}" if isinstance(rule, Function) else repr(rule.text if rule else "")
+    words = f"the function {rule.summary}" if isinstance(rule, Function) else repr(rule.text if rule else "")
     return DataError(f"the {kind.rule} of {step.name} ({step.text}), {words}, {found}")

@@ -66,7 +66,7 @@ class DuckDBDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[_DuckDBSession]:
-        with _one_at_a_time, self._in_words():
+        with _one_at_a_time, self._named_errors():
             with closing(duckdb.connect(self.path)) as connection:
                 connection.execute("BEGIN")
                 try:
@@ -77,7 +77,7 @@ class DuckDBDatabase:
                     raise
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
         with self._hidden.hiding():
             try:
                 yield

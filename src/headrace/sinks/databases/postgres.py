@@ -29,8 +29,8 @@ from headrace.sinks.databases.base import (
     url_text,
 )
 from headrace.sinks.databases.postgres_url import parse_url
-from headrace.sinks.extras import import_extra
 from headrace.sinks.patience import Unreachable
+from headrace.support.extras import import_extra
 from headrace.support.secrets import SealedSettings, Secret
 
 WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds or milliseconds
@@ -116,7 +116,7 @@ class PostgresDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[_PostgresSession]:
-        with self._in_words():
+        with self._named_errors():
             if self._connection is None:
                 self._connection = self._driver.connect(self._url)
             with self._connection.cursor() as cursor:
@@ -127,13 +127,13 @@ class PostgresDatabase:
             self._connection.commit()
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
         """Whatever goes wrong ends the transaction; the connection stays only if it still answers."""
         with self._hidden.hiding():
             try:
                 yield
             except self._driver.Error as error:
-                answers, text = self._rolled_back(), self._words(error)
+                answers, text = self._rolled_back(), self._describe(error)
                 if not answers or UNREACHABLE.fullmatch(error.sqlstate or ""):
                     raise Unreachable(f"{self}: {text}") from None
                 raise refusal(self, text) from None
@@ -141,7 +141,7 @@ class PostgresDatabase:
                 self._rolled_back()
                 raise
 
-    def _words(self, error: Exception) -> str:
+    def _describe(self, error: Exception) -> str:
         """Of a URL that is secret, the IP address is not told either that libpq found for its host."""
         text = " ".join(str(error).split())
         return _FOUND.sub('" (***)', text) if isinstance(self.shown, Secret) else text

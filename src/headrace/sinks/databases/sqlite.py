@@ -76,7 +76,7 @@ class SQLiteDatabase:
 
     @contextmanager
     def transaction(self) -> Iterator[_SQLiteSession]:
-        with self._in_words():
+        with self._named_errors():
             with closing(sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
@@ -88,7 +88,7 @@ class SQLiteDatabase:
                     raise
 
     @contextmanager
-    def _in_words(self) -> Iterator[None]:
+    def _named_errors(self) -> Iterator[None]:
         with self._hidden.hiding():
             try:
                 yield

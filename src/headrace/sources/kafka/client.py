@@ -100,7 +100,7 @@ class BrokerSettings:
         quiet = {"log_level": 0, "error_cb": _say_nothing, "reconnect.backoff.max.ms": 1_000}
         return {**quiet, **self._given.opened}
 
-    def words(self, error: object) -> str:
+    def describe(self, error: object) -> str:
         """Return the text of an error without secrets."""
         return self._given.without_secrets(str(error))
 
@@ -237,7 +237,7 @@ class BrokerClient:
             self._admin.poll(0)  # tells what was heard
         if self._refusal is not None and not self._answered:
             inner, name = self._refusal, self._refusal.name()
-        words = self.servers.words(inner.str() if hasattr(inner, "str") else inner)
+        words = self.servers.describe(inner.str() if hasattr(inner, "str") else inner)
         if _is_refusal(name):
             return SourceError(f"Kafka at {self.servers.shown} refuses {what}: {words}; correct servers or settings")
         return SourceAway(f"Kafka at {self.servers.shown} gives no answer about {what}: {words}")

@@ -60,7 +60,7 @@ class OffsetPiece:
         return TopicPartition(self.topic, self.partition)
 
     @property
-    def words(self) -> str:
+    def summary(self) -> str:
         return f"partition {self.place.name}, offsets {self.start} to {self.stop - 1}"
 
 
@@ -104,7 +104,7 @@ class _PieceReader:
         offsets = [message.offset() for message in messages]
         for before, offset in itertools.pairwise([self.newest, *offsets]):
             if offset <= before:
-                raise SourceError(f"{self.piece.words}: offset {offset} came after {before}; nothing was committed")
+                raise SourceError(f"{self.piece.summary}: offset {offset} came after {before}; nothing was committed")
         if offsets[-1] >= self.piece.stop:
             self._ended = True
             del messages[bisect_left(offsets, self.piece.stop) :]
@@ -134,7 +134,7 @@ class _PieceReader:
         return ReadRows(
             pa.concat_tables(each.table for each in found),
             found[-1].arrived,
-            piece.words,
+            piece.summary,
             piece.place.name,
             UnreadMessages.together(unread) if unread else None,
             MessageAmount(sum(each.bytes for each in found), sum(each.messages for each in found)),
@@ -200,7 +200,7 @@ class KafkaReader:
             if moved != positions:
                 positions, glances = moved, 0
             if glances * GLANCE > STUCK:
-                raise SourceAway(f"nothing came for {STUCK:.0f} seconds of {_first(open_).piece.words}")
+                raise SourceAway(f"nothing came for {STUCK:.0f} seconds of {_first(open_).piece.summary}")
 
     def _some(
         self, consumer: Any, count: int, open_: Mapping[TopicPartition, _PieceReader]
@@ -228,11 +228,11 @@ class KafkaReader:
         if name == "_PARTITION_EOF":
             reading.ends_at(message.offset())
         if name in GONE_ERRORS:
-            raise SourceAway(f"{reading.piece.words}: some are gone ({self.servers.words(error.str())})")
+            raise SourceAway(f"{reading.piece.summary}: some are gone ({self.servers.describe(error.str())})")
         if name in PASSED_OVER:  # the client goes on behind it
-            raise SourceAway(f"{reading.piece.words}: some came damaged ({self.servers.words(error.str())})")
+            raise SourceAway(f"{reading.piece.summary}: some came damaged ({self.servers.describe(error.str())})")
         if error.fatal() or "AUTHORIZATION" in name or "AUTHENTICATION" in name:
-            raise SourceError(f"{reading.piece.words} cannot be read: {self.servers.words(error.str())}")
+            raise SourceError(f"{reading.piece.summary} cannot be read: {self.servers.describe(error.str())}")
 
 
 def _rounds(pieces: Sequence[OffsetPiece]) -> Iterator[list[OffsetPiece]]:

@@ -32,7 +32,7 @@ from headrace.stream import Route, Stream, node_of
 from headrace.support.argument_errors import describe_argument
 from headrace.support.limits import MOST_TICKS
 from headrace.testing.arrow_sources import table_stream
-from headrace.testing.watching import CLOCK, WatchedCopy
+from headrace.testing.call_monitor import CLOCK, WatchedCopy
 
 Place = TypeVar("Place", int, tuple[int, str])
 
@@ -125,7 +125,7 @@ class FoundProblem:
     """What was found; kind: so that a smaller case is of the same."""
 
     kind: str
-    words: str
+    summary: str
     case: CheckedCase
 
 
@@ -246,7 +246,7 @@ class _Check:
         calls = self._calls(case)
         lines = [line for call in calls[:SHOWN_TUPLES] for line in self._listed(call, call is not calls[0], case)]
         more = [f"  and {len(calls) - SHOWN_TUPLES} more calls"] if len(calls) > SHOWN_TUPLES else []
-        return "\n".join([f"{declared.name}: {found.words}", f"smallest case found, {where}:", *lines, *more])
+        return "\n".join([f"{declared.name}: {found.summary}", f"smallest case found, {where}:", *lines, *more])
 
     def _listed(self, call: DueCall, later: bool, case: CheckedCase) -> Iterator[str]:
         if later and call.place in case.restarts:
@@ -270,9 +270,9 @@ class _AttemptsDiffer(Exception):
 def _compare(call: DueCall, tried: tuple[Rows, Rows], again: tuple[Rows, Rows]) -> None:
     put, held = (_differ(first, second) for first, second in zip(tried, again, strict=True))
     if put is not None:
-        raise _AttemptsDiffer(f"{call.words}: {put}")
+        raise _AttemptsDiffer(f"{call.summary}: {put}")
     if held is not None:
-        raise _AttemptsDiffer(f"{call.words}, its tables: {held}")
+        raise _AttemptsDiffer(f"{call.summary}, its tables: {held}")
 
 
 def _differ(expected: Rows, found: Rows) -> str | None:
