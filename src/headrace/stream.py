@@ -272,7 +272,7 @@ class Stream:
 
         errors="keep": tuples that fail in a `map`, `filter` or `case` go to the sink `late`, if there is one.
         """
-        from headrace.run.start import collect
+        from headrace.run.collect import collect
 
         return collect(self, slots=slots, strategy=strategy, plan=plan, errors=errors, late=late)
 

@@ -122,6 +122,6 @@ def test_a_column_that_late_would_add_is_refused_before_anything_is_written(spar
     add_file(tmp_path / "orders", 0, orders(0))
     taken = hr.files(spark, tmp_path / "orders", time="ts", name="orders").map(_reason="amount").filter("_reason = ''")
     options = {"checkpoint": tmp_path / "checkpoint", "late": hr.sinks.memory()}
-    with pytest.raises(hr.QueryError, match=r"late= adds _reason, but what .* is given has such a column"):
+    with pytest.raises(hr.QueryError, match=r"late= adds _reason, but what fails in .* has such a column"):
         taken.start(hr.sinks.memory(), errors="keep", **options)
     assert not (tmp_path / "checkpoint").exists()

@@ -14,7 +14,7 @@ import pytest
 import headrace as hr
 from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
-from headrace.run import start as start_module
+from headrace.run import collect as collect_module
 from headrace.spark import dataframes
 from headrace.task.messages import unpack
 from tests.helpers import add_file, wait_until
@@ -113,7 +113,7 @@ def test_one_large_file_is_split_by_several_tasks(spark, tmp_path, monkeypatch):
     pq.write_table(table, tmp_path / "a" / "all.parquet", row_group_size=100)
     feather.write_feather(table, str(tmp_path / "a" / "more.arrow"), compression="uncompressed")  # one record batch
     counted = hr.files(spark, tmp_path / "a", time="ts", name="a").aggregate(by=["key"], window="1 hour", n="count(*)")
-    monkeypatch.setattr(start_module, "Splitters", lambda slots: Splitters(3, 1_000))
+    monkeypatch.setattr(collect_module, "Splitters", lambda slots: Splitters(3, 1_000))
     partitions = []
     file_rows = dataframes.file_rows
 

@@ -6,7 +6,7 @@ import pyarrow as pa
 
 from headrace import sinks
 from headrace.compile import STRATEGIES, compile_query
-from headrace.run.start import _aside
+from headrace.run.arguments import rejects_sinks
 from headrace.state.blocks import Block, block_name
 from headrace.state.manifest import Manifest, OutboxEntry
 from headrace.stream import node_of
@@ -26,7 +26,7 @@ def test_the_late_sink_gets_what_the_last_epoch_kept_under_another_plan() -> Non
             names = [point.name for point in failure_points(kept)]
             assert len(names) == 2
             outbox = tuple(OutboxEntry(name, part, block) for part, name in enumerate(names))
-            given = _aside(plan, late, Manifest("0" * 32, 0, None, "run", outbox=outbox))
+            given = rejects_sinks(plan, late, Manifest("0" * 32, 0, None, "run", outbox=outbox))
             assert {"late:a", *names, *(point.name for point in failure_points(plan))} == set(given)
             assert "result-0" not in given
-    assert _aside(plan, None, None) == {}
+    assert rejects_sinks(plan, None, None) == {}

@@ -12,7 +12,7 @@ import headrace as hr
 from headrace import deployment
 from headrace.cli import app
 from headrace.control.policy import parse_policy
-from headrace.run.start import _checkpoint
+from headrace.run.checkpoint_path import make_checkpoint
 from headrace.state import StateStore, open_storage
 from headrace.support.paths import given_path, mounted_path
 from headrace.testing import table_stream
@@ -23,7 +23,7 @@ OTHERS = ["s3a://bucket/ck", "s3://bucket/ck", "hdfs://host:9000/ck", "abfss://c
 SCHEMA = pa.schema([("ts", pa.timestamp("us", "UTC"))])
 
 TAKERS = {
-    "a checkpoint": _checkpoint,
+    "a checkpoint": make_checkpoint,
     "a sink": hr.sinks.parquet,
     "files": lambda path: hr.files(None, path, time="ts", schema=SCHEMA),
     "a store": StateStore.open,

@@ -13,6 +13,8 @@ too. How state is grouped, and which columns it holds, does not depend on the st
 one.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -23,11 +25,11 @@ from headrace.compile.coalesce import coalesce
 from headrace.compile.cut import cut
 from headrace.compile.draft import STRATEGIES, PlanDraft, check_strategy
 from headrace.compile.normalise import normalise
-from headrace.compile.prune import Held, columns_held_in, prune
-from headrace.compile.prune import columns_missing as lacking_in
+from headrace.compile.prune import Held, columns_held_in, columns_missing, prune
 from headrace.compile.route import Routers, route, with_routers_applied
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
+from headrace.plan.columns_read import Names
 from headrace.plan.figures import LARGEST_FIGURE, Figures, is_number
 from headrace.query import nodes
 from headrace.support.limits import check_slots
@@ -63,6 +65,74 @@ def _prune(draft: PlanDraft) -> PlanDraft:
 PASSES: tuple[Callable[[PlanDraft], PlanDraft], ...] = (_normalise, _cut, _coalesce, _prune, route, allocate)
 
 
+class CompiledQuery:
+    """A query whose plans are compiled once each: by strategy, and by the columns that a state holds.
+
+    roots: one node for each result; `ordered[i]` asks for result i in sequence.
+    """
+
+    def __init__(self, roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None) -> None:
+        self.roots = list(roots)
+        self.ordered = list(ordered or [False] * len(self.roots))
+        self._coalesced: dict[str, PlanDraft] = {}
+        self._pruned: dict[tuple[str, frozenset[tuple[tuple[str, int], Names]]], PlanDraft] = {}
+
+    def over(self, roots: Sequence[nodes.Node]) -> CompiledQuery:
+        """Return the same query over other nodes, such as sources with fewer columns."""
+        same = len(roots) == len(self.roots) and all(one is two for one, two in zip(roots, self.roots, strict=True))
+        return self if same else CompiledQuery(roots, self.ordered)
+
+    def physical(
+        self, strategy: str = "subquery", *, routers: Routers | None = None, held: Held | None = None
+    ) -> p.PhysicalPlan:
+        """Return what the engine runs.
+
+        held: the columns that the state of operators has, which are at least those that the compiler would give it.
+        """
+        return with_routers_applied(self._draft(strategy, held or {}).physical, routers or {})
+
+    def missing_columns(self, held: Held) -> Held:
+        """Return the columns of operators' inputs that the query reads and that their state does not have."""
+        return columns_missing(self._unpruned("subquery").physical, held)
+
+    def plan(
+        self,
+        strategy: str,
+        slots: int,
+        figures: Figures | None = None,
+        costs: Mapping[str, float] | None = None,
+    ) -> Plan:
+        """Return the plan as a user sees it. A given cost counts instead of the measured one."""
+        check_strategy(strategy)
+        check_slots(slots)
+        for name, cost in (costs or {}).items():
+            if not is_number(cost) or not 0 <= cost <= LARGEST_FIGURE:
+                raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
+        draft = replace(self._draft(strategy, {}), slots=slots, figures=figures, costs=costs or {})
+        plan = reduce(lambda done, step: step(done), PASSES[4:], draft).plan
+        assert plan is not None
+        _demand_finite(plan)
+        known = [subquery.name for subquery in plan.subqueries]
+        for name in costs or {}:
+            if name not in known:
+                raise QueryError(f"there is no subquery {name!r} to give a cost; there are {', '.join(known)}")
+        return plan
+
+    def _unpruned(self, strategy: str) -> PlanDraft:
+        if strategy not in self._coalesced:
+            draft = PlanDraft(self.roots, self.ordered, strategy)
+            self._coalesced[strategy] = reduce(lambda done, step: step(done), PASSES[:3], draft)
+        return self._coalesced[strategy]
+
+    def _draft(self, strategy: str, held: Held) -> PlanDraft:
+        if held and held == columns_held_in(self._draft("subquery", {}).physical):
+            held = {}  # an unchanged query: the state has what the compiler gives it
+        key = (strategy, frozenset(held.items()))
+        if key not in self._pruned:
+            self._pruned[key] = _prune(replace(self._unpruned(strategy), held=held))
+        return self._pruned[key]
+
+
 def compile_query(
     roots: Sequence[nodes.Node],
     ordered: Sequence[bool] | None = None,
@@ -70,18 +140,8 @@ def compile_query(
     routers: Routers | None = None,
     held: Held | None = None,
 ) -> p.PhysicalPlan:
-    """What the engine runs for one or more results; `ordered[i]` asks for result i in sequence.
-
-    held: the columns that the state of operators has already, which are at least those that it would be given.
-    """
-    draft = PlanDraft(roots, ordered or [False] * len(roots), strategy, held=held or {})
-    found = reduce(lambda done, step: step(done), PASSES[:4], draft)
-    return with_routers_applied(found.physical, routers or {})
-
-
-def missing_columns(roots: Sequence[nodes.Node], ordered: Sequence[bool], held: Held) -> Held:
-    """What the query reads of operators' inputs beyond the columns that their state has."""
-    return lacking_in(coalesce(cut(normalise(roots), ordered)), held)
+    """Return what the engine runs for one or more results: `CompiledQuery.physical` of a query that is used once."""
+    return CompiledQuery(roots, ordered).physical(strategy, routers=routers, held=held)
 
 
 def plan_of(
@@ -92,21 +152,8 @@ def plan_of(
     figures: Figures | None = None,
     costs: Mapping[str, float] | None = None,
 ) -> Plan:
-    """The plan of a query, as a user sees it. Costs that are given count instead of measured ones."""
-    check_strategy(strategy)
-    check_slots(slots)
-    for name, cost in (costs or {}).items():
-        if not is_number(cost) or not 0 <= cost <= LARGEST_FIGURE:
-            raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
-    draft = PlanDraft(roots, ordered, strategy, slots, figures, costs or {})
-    plan = reduce(lambda done, step: step(done), PASSES, draft).plan
-    assert plan is not None
-    _demand_finite(plan)
-    known = [subquery.name for subquery in plan.subqueries]
-    for name in costs or {}:
-        if name not in known:
-            raise QueryError(f"there is no subquery {name!r} to give a cost; there are {', '.join(known)}")
-    return plan
+    """Return the plan as a user sees it: `CompiledQuery.plan` of a query that is used once."""
+    return CompiledQuery(roots, ordered).plan(strategy, slots, figures, costs)
 
 
 def _demand_finite(plan: Plan) -> None:
@@ -126,4 +173,4 @@ def with_groupings_of(other: p.PhysicalPlan, plan: p.PhysicalPlan) -> p.Physical
     return replace(plan, operators=operators)
 
 
-__all__ = ["PASSES", "STRATEGIES", "Held", "check_strategy", "compile_query", "missing_columns", "plan_of"]
+__all__ = ["PASSES", "STRATEGIES", "CompiledQuery", "Held", "check_strategy", "compile_query", "plan_of"]

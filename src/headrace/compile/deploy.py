@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from headrace import plan as p
-from headrace.compile import Held, check_strategy, compile_query, plan_of
+from headrace.compile import CompiledQuery, Held, check_strategy
 from headrace.compile.describe import subquery_members
 from headrace.compile.route import Routers, with_routers_applied
 from headrace.compile.subqueries import Plan, Subquery
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
-from headrace.query import nodes
 from headrace.routing import Layout
 from headrace.support.limits import check_slots
 from headrace.support.terminal_text import printable
@@ -25,17 +24,15 @@ from headrace.support.terminal_text import printable
 Layouts = Callable[[Operator, int, int], Layout | None]
 
 
-def deploy(
-    plan: Plan, roots: Sequence[nodes.Node], ordered: Sequence[bool], held: Held | None = None
-) -> tuple[p.PhysicalPlan, Layouts]:
-    """What the engine runs, and the layouts that this plan wants; refuses a plan that does not fit the query.
+def deploy(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tuple[p.PhysicalPlan, Layouts]:
+    """Return what the engine runs and the layouts that the plan asks for. A plan that does not fit the query is refused.
 
-    held: as `compile_query` has it.
+    held: the columns that the state of operators has (`CompiledQuery.physical`).
     """
     check_strategy(plan.strategy)
     check_slots(plan.slots, "the plan: slots")
-    physical = compile_query(roots, ordered, plan.strategy, held=held)
-    own = plan_of(roots, ordered, plan.strategy, plan.slots)
+    physical = query.physical(plan.strategy, held=held)
+    own = query.plan(plan.strategy, plan.slots)
     if len(plan.subqueries) != len(own.subqueries) or plan.shuffles != own.shuffles:
         msg = (
             f"the plan has {len(plan.subqueries)} subqueries and {plan.shuffles} shuffles, this query"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headrace import plan as p
-from headrace.compile import Held, compile_query, missing_columns
+from headrace.compile import CompiledQuery, Held
 from headrace.driver import identity
 from headrace.driver.fingerprint import (
     Json,
@@ -340,56 +340,55 @@ def _empty(operator: Operator, groups: int) -> OperatorState:
 
 @dataclass(frozen=True)
 class StartedQuery:
-    """A query as it is to be run on a state: over the columns that its sources began with."""
+    """A query as it runs on a state: over the columns that its sources had when the state began."""
 
-    roots: list[nodes.Node]
-    query: Json  # what the next manifest says of it
-    held: Held = field(default_factory=dict)  # columns that state has, by operator and input
-    waiting: Mapping[str, str | None] = field(default_factory=dict)  # result: what the newest outbox calls it
-    reshaped: tuple[str, ...] = ()  # results that have other columns than they had
+    compiled: CompiledQuery
+    query: Json  # the section `query` of the next manifest
+    held: Held = field(default_factory=dict)  # columns that the state has, by operator and input
+    waiting: Mapping[str, str | None] = field(default_factory=dict)  # result: its name in the newest outbox
+    reshaped: tuple[str, ...] = ()  # results whose columns have changed
 
     def check_sinks(self, sinks: Mapping[str, Any]) -> None:
-        """Refuse places that hold a result as it was, where a sink can tell."""
+        """Refuse a sink that holds a result with its former columns, where the sink can tell."""
         for result in self.reshaped:
             if (demand := getattr(sinks[result], "demand_columns", None)) is not None:
                 demand(self.query["results"][result]["columns"])
 
 
-def start_on_state(store: StateStore, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str) -> StartedQuery:
-    """Check that a query can go on with the state that is there, and have the store call everything as the query does."""
+def start_on_state(store: StateStore, query: CompiledQuery, order: str) -> StartedQuery:
+    """Check that a query can continue with the state, and give everything in the state the names that the query uses."""
     last = store.last
     if last is None:
-        return StartedQuery(list(roots), {**describe_query(roots, ordered, order), "changes": []})
-    last = rename_tables(last, roots)
-    over, said = pin_columns(roots, last.query["operators"])
-    new = describe_query(over, ordered, order)
-    found = compare_with_state(store, last, over, ordered, new)
+        return StartedQuery(query, {**describe_query(query, order), "changes": []})
+    last = rename_tables(last, query.roots)
+    over, said = pin_columns(query.roots, last.query["operators"])
+    query = query.over(over)
+    new = describe_query(query, order)
+    found = compare_with_state(store, last, query, new)
     if not found.continues:
         raise QueryChanged(describe_refusal(found))
     waiting = _waiting(last, found, delivered=store.all_delivered)
     held = columns_held(found.kept, last.query)
-    new = describe_query(over, ordered, order, held)
-    store.adopt(rename_in_manifest(last, found, compile_query(over, ordered), new))
+    new = describe_query(query, order, held)
+    store.adopt(rename_in_manifest(last, found, query.physical(), new))
     reshaped = tuple(name for name, differ in found.altered.items() if differ)
-    return StartedQuery(over, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting, reshaped)
+    return StartedQuery(query, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting, reshaped)
 
 
-def describe_query(roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str, held: Held | None = None) -> Json:
-    """What a manifest says of a query; held: columns that the state of its operators has already."""
-    graph = json.loads(json.dumps(nodes.logical_query(roots, ordered, order)))
-    holding = compile_query(roots, ordered, held=held) if held else None
-    places = unnamed_table_places(roots)
-    return {**query_section(compile_query(roots, ordered), graph, holding), **({"places": places} if places else {})}
+def describe_query(query: CompiledQuery, order: str, held: Held | None = None) -> Json:
+    """Return the section `query` of a manifest. held: the columns that the state of operators has."""
+    graph = json.loads(json.dumps(nodes.logical_query(query.roots, query.ordered, order)))
+    holding = query.physical(held=held) if held else None
+    places = unnamed_table_places(query.roots)
+    return {**query_section(query.physical(), graph, holding), **({"places": places} if places else {})}
 
 
-def compare_with_state(
-    store: StateStore, last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], new: Json
-) -> Comparison:
-    """The query against the one that a state was made by, and against the columns that the state holds."""
-    found = compare_queries(last.query, new, last.versions, identity.operator_code(compile_query(roots, ordered)))
+def compare_with_state(store: StateStore, last: Manifest, query: CompiledQuery, new: Json) -> Comparison:
+    """Compare a query with the one that made a state, and with the columns that the state holds."""
+    found = compare_queries(last.query, new, last.versions, identity.operator_code(query.physical()))
     same = last.query["operators"] == new["operators"] and joined_tables(last.query) == joined_tables(new)
     reader = None if same else BlockReader(store.storage)
-    while unfit := _unfit(last, roots, ordered, found.kept, reader):
+    while unfit := _unfit(last, query, found.kept, reader):
         for name, why in unfit.items():
             found.lost[found.kept[name]] = why
         above = {name: QueryMeanings(new).above(name) for name in found.kept}
@@ -407,31 +406,23 @@ def _say_what_waits(found: Comparison, last: Manifest) -> None:
             found.lost[name] += f"; {rows:,} results wait in it for those before them, and would never be delivered"
 
 
-def _unfit(
-    last: Manifest,
-    roots: Sequence[nodes.Node],
-    ordered: Sequence[bool],
-    kept: Mapping[str, str],
-    reader: BlockReader | None,
-) -> dict[str, str]:
+def _unfit(last: Manifest, query: CompiledQuery, kept: Mapping[str, str], reader: BlockReader | None) -> dict[str, str]:
     """Operators whose state is not what would lie there now: why. reader: of blocks; None: types and origins are as they were."""
-    found = _of_other_columns(last, roots, ordered, kept)
+    found = _of_other_columns(last, query, kept)
     if not found and reader is not None:
-        found = _of_other_types(reader, last, roots, ordered, kept) or _of_other_origin(last, roots, ordered, kept)
+        found = _of_other_types(reader, last, query, kept) or _of_other_origin(last, query, kept)
     return found
 
 
-def _of_other_columns(
-    last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
-) -> dict[str, str]:
+def _of_other_columns(last: Manifest, query: CompiledQuery, kept: Mapping[str, str]) -> dict[str, str]:
     """Operators whose tuples lie in the state without a column that is read now, or with one that comes no more: why."""
     had, held = last.query["held"], columns_held(kept, last.query)
     found = {}
-    for (name, side), columns in missing_columns(roots, ordered, held).items():
+    for (name, side), columns in query.missing_columns(held).items():
         there, wanted = ", ".join(had[kept[name]][side]), ", ".join(sorted(columns))
         found[name] = f"its state has of its tuples {there}, but not {wanted}, which is read now"
     if not found:
-        for operator in compile_query(roots, ordered, held=held).operators:
+        for operator in query.physical(held=held).operators:
             was = had.get(kept.get(operator.name, ""))
             if was is not None and (now := [schema.names for schema in operator.schemas]) != was:
                 found[operator.name] = f"its state has of its tuples {was}, of which {now} still come"
@@ -439,11 +430,11 @@ def _of_other_columns(
 
 
 def _of_other_types(
-    reader: BlockReader, last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
+    reader: BlockReader, last: Manifest, query: CompiledQuery, kept: Mapping[str, str]
 ) -> dict[str, str]:
     """Operators whose tuples lie in the state with a column that comes in another type now, read or only passed on: why."""
     found = {}
-    for operator in compile_query(roots, ordered, held=columns_held(kept, last.query)).operators:
+    for operator in query.physical(held=columns_held(kept, last.query)).operators:
         state = last.operators.get(kept.get(operator.name, ""))
         if state is None or not operator.holds_tuples:
             continue
@@ -456,11 +447,9 @@ def _of_other_types(
     return found
 
 
-def _of_other_origin(
-    last: Manifest, roots: Sequence[nodes.Node], ordered: Sequence[bool], kept: Mapping[str, str]
-) -> dict[str, str]:
+def _of_other_origin(last: Manifest, query: CompiledQuery, kept: Mapping[str, str]) -> dict[str, str]:
     """Operators whose tuples lie in the state with a column that they pass on, and that is something else now: why."""
-    new = describe_query(roots, ordered, "", columns_held(kept, last.query))
+    new = describe_query(query, "", columns_held(kept, last.query))
     before, after = QueryMeanings(last.query), QueryMeanings(new)
     found = {}
     for name, old in kept.items():

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headrace import plan as p
-from headrace.compile import compile_query
+from headrace.compile import CompiledQuery
 from headrace.driver import identity, stored_checks
 from headrace.driver.fingerprint import Json, QueryMeanings, operator_kind
 from headrace.driver.position import Position
@@ -88,14 +88,15 @@ def _carried_over(
         )
     last = rename_tables(last, roots)
     over, said = pin_columns(roots, last.query["operators"])
-    new = compare.describe_query(over, ordered, order)
-    found = compare.compare_with_state(store, last, over, ordered, new)
+    query = CompiledQuery(over, ordered)
+    new = compare.describe_query(query, order)
+    found = compare.compare_with_state(store, last, query, new)
     if impossible := [*found.impossible, *_foreign(last, found, new)]:
         refused = "".join(f"\n  impossible: {printable(line)}" for line in impossible)
         raise QueryChanged(f"this state cannot be carried over:{refused}\nuse a new checkpoint folder")
     _check_places(last, over)
     held = compare.columns_held(found.kept, last.query)
-    plan, new = compile_query(over, ordered, held=held), compare.describe_query(over, ordered, order, held)
+    plan, new = query.physical(held=held), compare.describe_query(query, order, held)
     begun = _begun(last, found, plan, QueryMeanings(new))
     _say_withheld(found, plan, begun)
     complete = {name: time for name, time in begun.items() if name in plan.results}
@@ -104,10 +105,10 @@ def _carried_over(
     manifest = compare.rename_in_manifest(last, found, plan, new)
     manifest = _with_sources(manifest, plan, new)
     changes = [*manifest.query["changes"], {"epoch": last.number + 1, "said": ["migrated", *lines]}]
-    query = {**manifest.query, "changes": changes[-compare.MOST_CHANGES :]}
-    if begun := {**incomplete_operators(query), **begun}:  # with what was incomplete before, and still is
-        query["begun"] = begun
-    manifest = replace(manifest, query=query, outbox=(), decisions=[], run=uuid.uuid4().hex)
+    section = {**manifest.query, "changes": changes[-compare.MOST_CHANGES :]}
+    if begun := {**incomplete_operators(section), **begun}:  # with what was incomplete before, and still is
+        section["begun"] = begun
+    manifest = replace(manifest, query=section, outbox=(), decisions=[], run=uuid.uuid4().hex)
     stored_checks.check_manifest(manifest)
     return Migration(last.number, tuple(lines), complete), manifest
 

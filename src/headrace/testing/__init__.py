@@ -15,7 +15,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import sinks
-from headrace.compile import compile_query
+from headrace.compile import CompiledQuery
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
@@ -27,7 +27,7 @@ from headrace.query import nodes
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
 from headrace.task.epoch import PhysicalWindow
-from headrace.task.failure_points import failure_points
+from headrace.task.failure_points import rejected_results
 from headrace.task.in_process import execute_locally
 from headrace.testing.arrow_sources import arrow_table, table_stream
 from headrace.testing.processor_check import check_processor
@@ -64,51 +64,40 @@ class LocalRun:
         cache: int = CACHE,
     ) -> None:
         queries = [query] if isinstance(query, Stream) else list(query)
-        roots = [node_of(q) for q in queries]
-        sorts = [ordered] * len(roots)
+        compiled = CompiledQuery([node_of(each) for each in queries], [ordered] * len(queries))
         self.store = store or StateStore.open(folder)
         try:
             if self.store.last is not None:
                 stored_checks.check_manifest(self.store.last)
-            begun = compare.start_on_state(self.store, roots, sorts, str(best_effort))
-        except BaseException:
-            self.store.close()
-            raise
-        if plan is None:
-            self.plan = compile_query(begun.roots, sorts, strategy, held=begun.held)
-        else:
-            self.plan, layouts = deploy(plan, begun.roots, sorts, begun.held)
-        self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
-        names = [
-            *(f"late:{s.name}" for s in self.plan.sources),
-            *(point.name for point in failure_points(self.plan)),
-        ]
-        self.late: dict[str, Any] = {name: late or sinks.memory() for name in names}
-        self.schemas = dict(zip(self.plan.results, [root.schema for root in begun.roots], strict=True))
-        settings = Settings(
-            slots,
-            best_effort,
-            bounded,
-            keep_late=keep_late,
-            keep_failed=errors == "keep",
-            layouts=layouts,
-            groups=groups,
-            policy=policy or Policy(),
-            limit=limit,
-            auto=auto,
-            cache=cache,
-            beside=True,
-        )
-        outlets = {**self.sinks, **self.late}
-        try:
+            started = compare.start_on_state(self.store, compiled, str(best_effort))
+            if plan is None:
+                self.plan = started.compiled.physical(strategy, held=started.held)
+            else:
+                self.plan, layouts = deploy(plan, started.compiled, started.held)
+            self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
+            self.late: dict[str, Any] = {
+                name: late or sinks.memory() for name in rejected_results(self.plan, failed=True)
+            }
+            roots = started.compiled.roots
+            self.schemas = dict(zip(self.plan.results, [root.schema for root in roots], strict=True))
+            settings = Settings(
+                slots,
+                best_effort,
+                bounded,
+                keep_late=keep_late,
+                keep_failed=errors == "keep",
+                layouts=layouts,
+                groups=groups,
+                policy=policy or Policy(),
+                limit=limit,
+                auto=auto,
+                cache=cache,
+                beside=True,
+            )
+            outlets = {**self.sinks, **self.late}
+            tables = nodes.named_tables(*roots)
             self.driver = Driver(
-                self.plan,
-                begun.query,
-                self.store,
-                outlets,
-                settings,
-                tables=nodes.named_tables(*begun.roots),
-                waiting=begun.waiting,
+                self.plan, started.query, self.store, outlets, settings, tables=tables, waiting=started.waiting
             )
             self.driver.deliver_again()
         except BaseException:

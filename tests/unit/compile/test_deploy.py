@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headrace import sinks
+from headrace.compile import CompiledQuery
 from headrace.compile.deploy import deploy
 from headrace.compile.subqueries import Plan, Subquery
 from headrace.difference import difference
@@ -51,7 +52,7 @@ def test_oracle_a_plan_from_a_file_gives_the_sequential_answer(name: str, strate
 
 def refuse(plan: Plan, query: Stream, message: str) -> None:
     with pytest.raises(QueryError, match=message):
-        deploy(plan, [node_of(query)], [False])
+        deploy(plan, CompiledQuery([node_of(query)]))
 
 
 def test_a_plan_of_another_query_is_refused() -> None:

@@ -318,7 +318,7 @@ def test_state_that_lacks_columns_is_refused(tmp_path: Path, monkeypatch: pytest
     query = wide("a", 0).join(wide("b", 1), on=EQUAL, within="1 hour").map(v="a1")
     in_epochs(query, tmp_path / "state").close()
     with monkeypatch.context() as other_version:
-        other_version.setattr(compiler, "lacking_in", lambda plan, given: {})
+        other_version.setattr(compiler, "columns_missing", lambda plan, given: {})
         wider = wide("a", 0).join(wide("b", 1), on=EQUAL, within="1 hour").map(v="a1 + a2")
         LocalRun(wider, tmp_path / "state").close()  # what the next look must find
     with pytest.raises(QueryChanged, match="but not a2, which is read now"):

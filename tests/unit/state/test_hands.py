@@ -15,7 +15,7 @@ from headrace.compile import plan_of
 from headrace.control.policy import parse_policy
 from headrace.driver.position import Batch, Position, check_alignment
 from headrace.errors import QueryError, QueryTypeError, StateError, StateMismatch
-from headrace.run.start import _checkpoint
+from headrace.run.checkpoint_path import make_checkpoint
 from headrace.state import StateStore
 from headrace.state import checkpoint_folder as folder_module
 from headrace.state import storage as storage_module
@@ -31,7 +31,7 @@ from .checks import commit_values, table
 @pytest.fixture
 def used(tmp_path: Path) -> Path:
     """A checkpoint that a run has left."""
-    folder = _checkpoint(tmp_path / "ckpt")
+    folder = make_checkpoint(tmp_path / "ckpt")
     with StateStore.open(folder / "state") as store:
         commit_values(store, 1)
     (folder / "spark" / "offsets").mkdir(parents=True)
@@ -44,7 +44,7 @@ def mode(path: Path) -> int:
 
 
 def open_again(folder: Path) -> None:
-    StateStore.open(_checkpoint(folder) / "state").close()
+    StateStore.open(make_checkpoint(folder) / "state").close()
 
 
 # --- folders -------------------------------------------------------------------------------------------------------
@@ -70,26 +70,26 @@ def test_a_folder_that_others_may_only_read_is_closed(used: Path, name: str) -> 
 def test_an_empty_folder_is_closed_and_used(tmp_path: Path) -> None:
     (tmp_path / "ckpt").mkdir()
     (tmp_path / "ckpt").chmod(0o777)
-    assert mode(_checkpoint(tmp_path / "ckpt")) == 0o700
+    assert mode(make_checkpoint(tmp_path / "ckpt")) == 0o700
 
 
 def test_a_checkpoint_of_another_user_is_refused(used: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(folder_module.os, "geteuid", lambda: os.getuid() + 1)
     with pytest.raises(StateError, match="ckpt belongs to user"):
-        _checkpoint(used)
+        make_checkpoint(used)
 
 
 def test_a_checkpoint_is_closed_wherever_it_lies(used: Path, tmp_path: Path) -> None:
     """As in a volume that is open to everybody: whoever puts another folder in its place is not its owner."""
     tmp_path.chmod(0o777)
     open_again(used)
-    assert mode(_checkpoint(tmp_path / "new")) == 0o700
+    assert mode(make_checkpoint(tmp_path / "new")) == 0o700
 
 
 def test_folders_made_on_the_way_are_not_for_everybody_to_write(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
-        folder = _checkpoint(tmp_path / "a" / "b" / "ckpt")
+        folder = make_checkpoint(tmp_path / "a" / "b" / "ckpt")
     finally:
         os.umask(before)
     assert [mode(path) for path in (folder, folder.parent, folder.parent.parent)] == [0o700, 0o755, 0o755]
@@ -222,7 +222,7 @@ def test_spark_metadata_that_cannot_be_read_is_named(used: Path) -> None:
 # --- paths ---------------------------------------------------------------------------------------------------------
 
 
-TAKE_A_PATH = [_checkpoint, sinks.parquet, parse_policy, lambda path: hr.files(None, path, time="ts")]
+TAKE_A_PATH = [make_checkpoint, sinks.parquet, parse_policy, lambda path: hr.files(None, path, time="ts")]
 
 
 @pytest.mark.parametrize("path", ["a\0b", "a\ud800b", "x" * 300])

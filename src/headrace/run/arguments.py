@@ -1,0 +1,112 @@
+"""Checks of what `collect` and `start` are given, before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headrace import plan as p
+from headrace.errors import QueryError, QueryTypeError
+from headrace.query import nodes
+from headrace.sinks import AnySink, is_sink, takes_parts
+from headrace.spark import shipping
+from headrace.state.manifest import Manifest
+from headrace.stream import Stream, node_of
+from headrace.support.argument_errors import argument_kind, describe_argument
+from headrace.support.limits import MOST_SLOTS, check_slots
+from headrace.task.failure_points import FAILED, rejected_results
+
+AUTO = "auto"
+ORDERS = ("transparent", "best-effort")
+ERRORS = ("stop", "keep")
+
+
+def check_order(order: str) -> None:
+    if order not in ORDERS:
+        raise QueryError(f"order must be one of {', '.join(ORDERS)}; found {order!r}")
+
+
+def check_once(once: bool) -> None:
+    if not isinstance(once, bool):
+        raise QueryTypeError(f"once must be True or False; found {once!r}")
+
+
+def check_results(results: Sequence[tuple[Stream, AnySink]]) -> None:
+    if not results:
+        raise QueryError("start needs at least one (stream, sink)")
+    for item in results:
+        if not isinstance(item, tuple) or len(item) != 2:
+            raise QueryTypeError(f"start takes pairs of a stream and a sink; found {describe_argument(item)}")
+        node_of(item[0])
+        check_sink(item[1], "the sink")
+
+
+def check_sink(sink: Any, what: str) -> None:
+    if not is_sink(sink):
+        example = "foreach(function)" if argument_kind(sink) == "function" else "parquet('out/')"
+        raise QueryTypeError(f"{what}: {describe_argument(sink)} is not a sink; such as headrace.sinks.{example}")
+    if takes_parts(sink):
+        if getattr(sink, "ordered", False):
+            msg = f"{what}: {describe_argument(sink)} takes parts from tasks, none of which sees all results: it cannot be ordered"
+            raise QueryError(msg)
+        shipping.check_shipped(sink)
+
+
+def check_planned(slots: int | str | None, policy: object) -> None:
+    """Refuse what a plan leaves no choice in."""
+    if slots == AUTO:
+        raise QueryError('a plan says how many slots there are; leave out slots="auto", or the plan')
+    if policy is not None:
+        raise QueryError(
+            "a run that follows a plan does not adapt, so it takes no policy; leave out the policy, or the plan"
+        )
+
+
+def check_errors(errors: str) -> bool:
+    """Whether tuples that fail are kept aside."""
+    if errors not in ERRORS:
+        raise QueryError(f"errors must be one of {', '.join(ERRORS)}; found {errors!r}")
+    return errors == "keep"
+
+
+def rejects_sinks(physical: p.PhysicalPlan, late: AnySink | None, last: Manifest | None) -> dict[str, AnySink]:
+    """Return the sink of every result that holds late, rejected or failed tuples, by the result's name in the outbox.
+
+    last: the newest manifest; its outbox may have to be delivered again, under the names that another plan gave.
+    """
+    if late is None:
+        return {}
+    found = list(rejected_results(physical, failed=True))
+    if last is not None:
+        found += [output.result for output in last.outbox if output.result.startswith(FAILED)]
+    return dict.fromkeys(found, late)
+
+
+def check_late(physical: p.PhysicalPlan, keep_failed: bool) -> None:
+    """Refuse tuples that already have a column which `late=` adds."""
+    for what, schema in rejected_results(physical, failed=keep_failed).values():
+        if taken := {name for name in ("_source", "_reason") if schema.names.count(name) > 1}:
+            raise QueryError(f"late= adds {', '.join(sorted(taken))}, but {what} has such a column; rename it")
+
+
+def slot_count(slots: int | str | None, spark: Any) -> int:
+    count = min(spark.sparkContext.defaultParallelism, MOST_SLOTS) if slots is None else slots
+    return check_slots(count, besides=', or for start "auto"')
+
+
+def spark_session_of(sources: Mapping[str, nodes.Source]) -> Any:
+    sessions = [s.origin.spark for s in sources.values() if hasattr(s.origin, "spark")]
+    if len(sessions) != len(sources):
+        raise QueryTypeError(
+            "a source is not on Spark; make sources with headrace.stream(df, ...) or headrace.files(...)"
+        )
+    return sessions[0]
+
+
+def slot_limit(most_slots: int | None, count: int, spark: Any) -> int:
+    """Return the largest number of slots that a run may change to."""
+    most = min(4 * spark.sparkContext.defaultParallelism, MOST_SLOTS)
+    limit = check_slots(most_slots, "most_slots") if most_slots is not None else max(count, most)
+    if limit < count:
+        raise QueryError(f"most_slots ({limit}) is less than slots ({count})")
+    return limit
