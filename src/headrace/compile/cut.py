@@ -39,7 +39,7 @@ class _Cutter:
     results: list[str] = field(default_factory=list)
     done: dict[int, list[Flow]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    does: Mapping[str, Any] = field(default_factory=dict)  # of the node that is being planned
+    spec: Mapping[str, Any] = field(default_factory=dict)  # of the node that is being planned
 
     def plan(self) -> p.PhysicalPlan:
         return p.PhysicalPlan(
