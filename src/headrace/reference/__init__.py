@@ -13,8 +13,8 @@
 What arrived, windows, order, matching, time and state are plain Python and numpy, of this room and of `headrace.columnar.values`;
 the engine and its kernels use neither. Shared with them are the query as it was checked when it was built (its records,
 schemas, lengths of windows, and the SQL and types of its expressions), DuckDB, which evaluates scalar expressions and
-aggregate functions, and the hash that `split(by=...)` goes by. `tests/unit/test_apart.py` lists every module that is
-shared, and why.
+aggregate functions, and the hash that `split(by=...)` goes by. `tests/unit/reference/test_independence.py` lists
+every module that is shared, and why.
 """
 
 from __future__ import annotations

@@ -13,8 +13,7 @@ from headrace.query import nodes
 from headrace.showing.explain import explain
 from headrace.stream import node_of
 from headrace.testing import table_stream
-
-from . import queries
+from tests.unit.compile import queries
 
 FIGURES = Figures(
     rates={"calls": 2000.0, "suspects": 10.0},

@@ -13,8 +13,7 @@ from headrace.columnar.types import TS_TYPE
 from headrace.showing.picture import svg
 from headrace.stream import Stream
 from headrace.testing import table_stream
-
-from . import queries
+from tests.unit.compile import queries
 
 NS = "{http://www.w3.org/2000/svg}"
 

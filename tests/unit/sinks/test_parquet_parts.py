@@ -510,7 +510,7 @@ def test_a_sink_that_fails_to_publish_stops_the_run_and_comes_again(tmp_path: Pa
 
 
 def test_the_examples_in_the_manual(tmp_path: Path):
-    manual = (Path(__file__).parents[2] / "docs" / "USING.md").read_text()
+    manual = (Path(__file__).parents[3] / "docs" / "USING.md").read_text()
     section = manual.partition("## Where results go")[2].partition("\n## ")[0]
     blocks = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
     assert len(blocks) == 2

@@ -9,8 +9,7 @@ import pytest
 
 from headrace.compile.subqueries import Plan
 from headrace.errors import QueryError
-
-from . import queries
+from tests.unit.compile import queries
 
 
 @pytest.mark.parametrize("make", [queries.figure_1, queries.figure_2, queries.figure_8, queries.by_phone])

@@ -10,7 +10,7 @@ from headrace.sources.protocol import NO_MESSAGES
 from headrace.state.manifest import PartitionState, SourceState
 from headrace.support.event_time import NEVER
 from headrace.task import watermarks
-from tests.unit.test_kafka_ledger import Brokers, ledger, take
+from tests.unit.sources.kafka.test_ledger import Brokers, ledger, take
 
 SECOND = 1_000_000
 HOUR = 3600 * SECOND

@@ -296,7 +296,7 @@ class Breaks(Processor):
 @pytest.mark.parametrize(
     ("how", "ticks", "end", "parts", "cause"),
     [
-        ("process", (), None, ["Breaks.process on substream 2, of tuples from 1970-01-01 00:00:00.000001+00:00 to 1970-01-01 00:00:00.000003+00:00, failed: ZeroDivisionError: division by zero", "test_substreams.py", "return 1 / 0  # the user's line"], ZeroDivisionError),
+        ("process", (), None, ["Breaks.process on substream 2, of tuples from 1970-01-01 00:00:00.000001+00:00 to 1970-01-01 00:00:00.000003+00:00, failed: ZeroDivisionError: division by zero", "test_processor_calls.py", "return 1 / 0  # the user's line"], ZeroDivisionError),
         ("table", (), None, ["failed: table 'seen': what was put lacks 'k'", "# the user's put"], DataError),
         ("name", (), None, ["failed: there is no table 'sen'; the processor's tables are seen", 'state["sen"].rows()'], DataError),
         ("deep", (), None, ["KeyError: 'deep'", "self._deeper(20)", "calls between", "# the bottom"], KeyError),

@@ -15,7 +15,7 @@ from headrace.sources.kafka import reader
 from headrace.sources.kafka.client import BrokerSettings, TopicPartition
 from headrace.sources.kafka.decoders import decoder
 from headrace.sources.kafka.reader import KafkaReader, OffsetPiece
-from tests.unit import test_kafka_decoding as decoding
+from tests.unit.sources.kafka import test_decoders as decoding
 
 
 class Message(decoding.Message):

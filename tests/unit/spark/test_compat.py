@@ -21,7 +21,7 @@ import headrace as hr
 from headrace.spark import compat
 
 ROOT = Path(hr.__file__).parent
-PROJECT = Path(__file__).parents[2]
+PROJECT = Path(__file__).parents[3]
 ONE = ROOT / "spark" / "compat.py"
 
 IMPORTED = {
