@@ -13,9 +13,8 @@ import itertools
 import json
 import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
-import pyarrow as pa
 from pyspark import RDD, SparkContext, TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -30,7 +29,7 @@ from headrace.support import shutdown
 from headrace.task import user_code_notes
 from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch, PhysicalWindow
-from headrace.task.messages import Message, decode, encode, pack, unpack
+from headrace.task.messages import Message, decode, encode, unpack
 from headrace.task.splitters import SourcePiece, read_windows, reader_of
 from headrace.task.stages import run_splitter, run_stage
 
@@ -59,7 +58,7 @@ def _run(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
         parts = sent.collect()
     except Exception as error:  # Spark's own, or py4j's around what a task raised
         raise error_of_death(epoch, str(error)) or error_of_job(error, sc) from None
-    return [message for _, body in parts for message in decode(unpack(body).to_batches())]
+    return [message for _, body in parts for message in decode(body)]
 
 
 def _slot(slot: int) -> int:
@@ -72,7 +71,7 @@ def _split_task(epoch: Epoch, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]
 
 
 def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
-    messages = (message for _, body in sent for message in decode(unpack(body).to_batches()))
+    messages = (message for _, body in sent for message in decode(body))
     task = _task(epoch, stage)
     return _packets(_watched(epoch, task, run_stage(epoch, stage, task, messages)), epoch.slots)
 
@@ -96,15 +95,11 @@ def _packets(messages: Iterator[Message], slots: int) -> Iterator[tuple[int, byt
     waiting: dict[int, list[Message]] = {}
     for message in send_errors(messages):
         if len(message.body) > 1 << 20:
-            yield message.slot, _bytes([message])
+            yield message.slot, encode([message])
         else:
             waiting.setdefault(message.slot, []).append(message)
     for slot, gathered in waiting.items():
-        yield slot, _bytes(gathered)
-
-
-def _bytes(messages: Sequence[Message]) -> bytes:
-    return pack(pa.Table.from_batches(list(encode(messages))))
+        yield slot, encode(gathered)
 
 
 @functools.lru_cache(maxsize=8)

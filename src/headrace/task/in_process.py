@@ -29,4 +29,4 @@ def execute_locally(epoch: Epoch, windows: Sequence[Iterable[PhysicalWindow]], s
 
 
 def _over_the_wire(messages: Iterable[Message]) -> list[Message]:
-    return list(decode(encode(messages)))
+    return list(decode(encode(list(messages))))

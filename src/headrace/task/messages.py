@@ -1,4 +1,4 @@
-"""What travels between the tasks of one epoch: rows of one Arrow schema, JSON and Arrow bytes only.
+"""What travels between the tasks of one epoch: packets of messages, made of JSON and Arrow bytes only.
 
 An envelope (`Message`) says which slot it goes to, of what kind it is and which operator it is for; its head is a record
 of that kind as JSON, its body the tuples of a `RowsHead`. Who it is for opens it; a stage that it only passes through
@@ -11,8 +11,9 @@ many messages it sent here, how far the time of sources and splits has come), `R
 from __future__ import annotations
 
 import json
+import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
@@ -23,14 +24,8 @@ from headrace.errors import EngineError
 from headrace.state.blocks import Block
 from headrace.task.watermarks import Largest, Seen
 
-FIELDS = [
-    ("slot", pa.int32()),
-    ("kind", pa.string()),
-    ("to", pa.string()),
-    ("head", pa.string()),
-    ("body", pa.binary()),
-]
-SCHEMA = pa.schema(FIELDS)
+LENGTH = struct.Struct("<Q")  # of the index of a packet
+ALIGNMENT = 16  # bytes
 LARGEST_BODY = 32 << 20
 
 
@@ -65,7 +60,7 @@ class Message:
     kind: str
     to: str
     head: str
-    body: bytes = b""
+    body: bytes | memoryview = b""
 
     @staticmethod
     def of(slot: int, head: Head, body: bytes = b"") -> Message:
@@ -153,27 +148,31 @@ class Goodbye(Head):
 # --- the wire ------------------------------------------------------------------------------------------------------
 
 
-def encode(messages: Iterable[Message]) -> Iterator[pa.RecordBatch]:
-    """Messages as record batches of moderate size."""
-    batch: list[Message] = []
-    size = 0
+def encode(messages: Sequence[Message]) -> bytes:
+    """Return one packet: the length of its index, the index (JSON, padded with spaces), and the bodies one after the other.
+
+    Bodies begin at multiples of `ALIGNMENT` from the start of the packet, as Arrow wants its buffers.
+    """
+    index = json.dumps([[m.slot, m.kind, m.to, m.head, len(m.body)] for m in messages]).encode()
+    index += b" " * _gap(LENGTH.size + len(index))
+    parts: list[bytes | memoryview] = [LENGTH.pack(len(index)), index]
     for message in messages:
-        batch.append(message)
-        size += len(message.body)
-        if size > LARGEST_BODY or len(batch) >= 1000:
-            yield _batch(batch)
-            batch, size = [], 0
-    yield _batch(batch)
+        parts += (message.body, bytes(_gap(len(message.body))))
+    return b"".join(parts)
 
 
-def _batch(messages: list[Message]) -> pa.RecordBatch:
-    columns = [pa.array([getattr(m, name) for m in messages], kind) for name, kind in FIELDS]
-    return pa.RecordBatch.from_arrays(columns, schema=SCHEMA)
+def decode(packet: bytes) -> Iterator[Message]:
+    """Yield the messages of a packet. Their bodies are views of it, not copies."""
+    data = memoryview(packet)
+    (length,) = LENGTH.unpack_from(data)
+    at = LENGTH.size + length
+    for slot, kind, to, head, size in json.loads(bytes(data[LENGTH.size : at])):
+        yield Message(slot, kind, to, head, data[at : at + size])
+        at += size + _gap(size)
 
 
-def decode(batches: Iterable[pa.RecordBatch]) -> Iterator[Message]:
-    for batch in batches:
-        yield from map(Message, *(column.to_pylist() for column in batch.columns))
+def _gap(size: int) -> int:
+    return -size % ALIGNMENT
 
 
 def pack(table: pa.Table) -> bytes:
@@ -184,6 +183,6 @@ def pack(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def unpack(body: bytes) -> pa.Table:
+def unpack(body: bytes | memoryview) -> pa.Table:
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
         return reader.read_all()
