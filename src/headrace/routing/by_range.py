@@ -150,7 +150,7 @@ class Ranges(Layout):
 
 def _rising(value: Any, key: str) -> Any:
     if type(value) is not list or not 0 < len(value) < MOST_GROUPS or not are_rising(value):
-        raise validators.refuse(key, "numbers that rise, at least one", value)
+        raise validators.refuse(key, "increasing numbers, at least one", value)
     return value
 
 
