@@ -1,13 +1,18 @@
-"""The physical plan: what the engine runs, as frozen records that can be shipped to tasks. Its operators know
-themselves what they do (`headrace.operators`).
+"""The physical plan that the engine executes: frozen records that are shipped to tasks.
 
-A plan is a chain of stages. Stage 0 holds the sources (splitters); stage k holds the stateful operators whose inputs
-all come from earlier stages, or from operators of this stage whose slots they share.
+    this module   sources, operators, the edges between them, and the stateless steps of each edge
+    columns_read  the columns that SQL texts and steps read
+    figures       rates and costs, measured or assumed, and the load that follows from them
 
-Invariant: two operators that an edge connects within one stage have the same leader, and so one layout. A plan that breaks
-it cannot be made: such an edge would hand tuples to a slot that does not have their group. An edge carries the tuples of one
-producer through stateless steps to one input of an operator, or to a result. What crosses a stage is one Spark
-exchange, whatever the number of operators in it.
+The behaviour of operators is in `headrace.operators`.
+
+A plan is a chain of stages. Stage 0 holds the sources (splitters). Stage k holds the operators whose inputs all come
+from earlier stages, or from operators of stage k whose slots they share. An edge carries the tuples of one producer
+through stateless steps to one input of an operator or to a result. Each boundary between stages is one Spark exchange,
+however many operators a stage has.
+
+Invariant: if an edge connects two operators within one stage, both have the same leader and therefore the same layout.
+`PhysicalPlan` raises otherwise, because such an edge would hand tuples to a slot that does not have their group.
 """
 
 from __future__ import annotations
@@ -32,11 +37,11 @@ Named = tuple[tuple[str, str], ...]  # (column, SQL)
 
 @dataclass(frozen=True)
 class MapStep:
-    """`ts` and these columns; each comes with the text to show when it fails."""
+    """A `map`: compute these columns and keep `ts`."""
 
     columns: Named
     schema: pa.Schema
-    text: str
+    text: str  # as the user wrote it, for `explain` and error messages
 
     @property
     def sql(self) -> str:
@@ -45,28 +50,29 @@ class MapStep:
 
 @dataclass(frozen=True)
 class FilterStep:
-    """Only the tuples for which this is true."""
+    """A `filter`: keep the tuples for which the predicate is true."""
 
     sql: str
     text: str
-    pushed: bool = False  # put here by the compiler
+    pushed: bool = False  # added by the compiler (predicate pushdown), not written by the user
 
 
 @dataclass(frozen=True)
 class SplitStep:
-    """With the substream of each tuple beside it; those that go nowhere are dropped.
+    """A `split`: add the column `__substream`, and drop tuples that belong to no substream.
 
-    Where `broadcast` is true a tuple goes to all, and its route is not looked at: it is marked so (EVERYWHERE), or with
-    `replicate` made one tuple for each. Any other goes where `route` says, or else where the hash of `by` does.
+    A tuple for which `broadcast` is true belongs to all substreams, and its route is ignored. Such a tuple is marked with
+    EVERYWHERE or, with `replicate`, copied once per substream. Any other tuple belongs to the substream that `route`
+    gives, or without a route to the substream that the hash of `by` gives.
     """
 
-    name: str  # of the split, to count by: two that a user wrote never have one name
+    name: str  # key of the split's counters; two splits in a query never have the same name
     substreams: int
     by: tuple[str, ...] | None
     route: Expression | Function | None
     broadcast: Expression | Function | None
     replicate: bool
-    columns: tuple[str, ...]  # of the tuples that are split: what functions are given
+    columns: tuple[str, ...]  # of the tuples that are split; user functions receive all of them
     text: str
 
     @property
@@ -80,12 +86,12 @@ class SplitStep:
 
 @dataclass(frozen=True)
 class TableStep:
-    """Each tuple with all rows of a table, in the version of the epoch, for which `on` is true; `ts` and these columns.
+    """A join with a table: each tuple with all rows of the epoch's table version for which `on` is true.
 
-    keep: tuples without such a row come too, once, with nulls.
+    The output has `ts` and `columns`. keep: tuples without a match are emitted too, once, with nulls.
     """
 
-    table: str  # its name
+    table: str  # name of the table
     on: JoinPredicate
     keep: bool
     columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
@@ -98,7 +104,7 @@ Step = MapStep | FilterStep | SplitStep | TableStep
 
 
 def schema_after(steps: Iterable[Step], schema: pa.Schema) -> pa.Schema:
-    """The schema of what comes out of steps."""
+    """Return the schema of the tuples that the steps make from tuples with the given schema."""
     for step in steps:
         if isinstance(step, MapStep | TableStep):
             schema = step.schema
@@ -108,18 +114,21 @@ def schema_after(steps: Iterable[Step], schema: pa.Schema) -> pa.Schema:
 
 
 def is_pushed(step: Step) -> bool:
-    """Whether the compiler put it there."""
+    """Return whether the compiler added the step (predicate pushdown)."""
     return isinstance(step, FilterStep) and step.pushed
 
 
 def may_fail(step: Step) -> bool:
-    """Whether tuples that fail in it can be put aside: not in the predicate of a join, which is about pairs."""
+    """Return whether `errors="keep"` applies to the step: a tuple that fails is counted and kept apart.
+
+    A failure in the predicate of a join stops the run, because the predicate is about pairs and not about one tuple.
+    """
     return not is_pushed(step) and not isinstance(step, TableStep)
 
 
 def step_text(step: Step) -> str:
-    """A step on one line."""
-    pushed = " (part of the join behind it)" if is_pushed(step) else ""
+    """Return a description of the step on one line."""
+    pushed = " (part of the join downstream)" if is_pushed(step) else ""
     if isinstance(step, TableStep):
         return step.text
     verb = {MapStep: "map", FilterStep: "filter", SplitStep: "split"}[type(step)]
@@ -128,7 +137,7 @@ def step_text(step: Step) -> str:
 
 @dataclass(frozen=True)
 class SourceInput:
-    """A source as the splitters see it."""
+    """A source of the plan, as splitters read it. `lateness`, `idle` and `ahead` are in microseconds."""
 
     name: str
     schema: pa.Schema
@@ -137,32 +146,35 @@ class SourceInput:
     lateness: int
     idle: int | None
     ahead: int | None
-    read: pa.Schema  # the columns of it that anything is made of
+    read: pa.Schema  # the columns that the plan reads
     needed: frozenset[str] | None = (
-        None  # of these, in lower case: those without which the answer is another; None: all
+        None  # in lower case, the columns of `read` without which the answer would differ; None: all
     )
-    messages: pa.Schema | None = None  # how one is shown that cannot be read; None: the source is not made of messages
+    messages: pa.Schema | None = None  # columns that show a message that cannot be decoded; None: no message source
 
     def needs(self, name: str) -> bool:
-        """Whether a column must be there as it was declared; of any other what fits is taken, and null where nothing does."""
+        """Return whether a column must exist in the input with its declared type.
+
+        Any other column may be missing or have another type: values that fit are used, and the rest are null.
+        """
         return self.needed is None or name == TS or name.lower() in self.needed
 
     def reads(self, *, whole: bool) -> pa.Schema:
-        """The columns that tuples of it have: late ones are shown as they came, so who keeps those reads all."""
+        """Return the columns to read: all of them with `whole`, as late and rejected tuples are kept with all columns."""
         return self.schema if whole else self.read
 
 
 @dataclass(frozen=True)
 class Edge:
-    """Tuples of a producer, through steps, to an input of an operator or to a result."""
+    """The path of tuples from a producer, through stateless steps, to an input of an operator or to a result."""
 
     producer: str  # name of a source or an operator
-    output: int  # 0, or the side that a ranker puts out
+    output: int  # number of the producer's output: the side for a ranker, else 0 unless a processor has several
     steps: tuple[Step, ...]
-    schema: pa.Schema  # of what it carries: columns behind the steps that are not in it are dropped
+    schema: pa.Schema  # of the tuples after the steps; columns that are not in this schema are dropped
     target: str
     input: int
-    name: str = ""  # its own, to count by
+    name: str = ""  # key of the edge's counters
 
 
 @dataclass(frozen=True)
@@ -176,7 +188,10 @@ class PhysicalPlan:
         for edge in self.edges:
             producer, target = self.by_name.get(edge.producer), self.by_name.get(edge.target)
             if producer and target and producer.stage == target.stage and not self.share_slots(edge):
-                msg = f"{target.name} takes tuples of {producer.name} within stage {target.stage}, but not its layout"
+                msg = (
+                    f"{target.name} receives tuples from {producer.name} within stage {target.stage},"
+                    " but the two have different layouts"
+                )
                 raise EngineError(msg)
 
     def source(self, name: str) -> SourceInput:
@@ -184,19 +199,19 @@ class PhysicalPlan:
 
     @cached_property
     def leaders(self) -> dict[str, str]:
-        """By operator, the one whose layout it has: itself, or the one at the end of the chain that it follows."""
-        found: dict[str, str] = {}
-        for operator in self.operators:  # an operator comes after the one that it follows
-            found[operator.name] = found[operator.follows] if operator.follows else operator.name
-        return found
+        """Return for each operator the operator whose layout it uses: itself, or the end of the chain of `follows`."""
+        leaders: dict[str, str] = {}
+        for operator in self.operators:  # an operator is listed after the operator that it follows
+            leaders[operator.name] = leaders[operator.follows] if operator.follows else operator.name
+        return leaders
 
     def share_slots(self, edge: Edge) -> bool:
-        """Whether the two operators of an edge have one layout."""
+        """Return whether the two operators of an edge use the same layout."""
         return self.leaders[edge.producer] == self.leaders[edge.target]
 
     @property
     def stages(self) -> int:
-        """Number of exchanges."""
+        """Return the number of exchanges."""
         return max((o.stage for o in self.operators), default=0)
 
     @cached_property
@@ -214,7 +229,7 @@ class PhysicalPlan:
         return operator.stage if operator else 0
 
     def handed_over(self, operator: Operator) -> bool:
-        """Whether it gets tuples from an operator of its own stage."""
+        """Return whether the operator receives tuples from an operator of its own stage, without an exchange."""
         return any(e.target == operator.name and self.stage_of(e.producer) == operator.stage for e in self.edges)
 
     def entering(self, target: str, input: int) -> list[Edge]:

@@ -1,4 +1,4 @@
-"""Which columns SQL texts and steps read: names in lower case, since SQL names them in any."""
+"""The columns that SQL texts and steps read. Names are in lower case, because SQL ignores the case of names."""
 
 from __future__ import annotations
 
@@ -20,26 +20,32 @@ def names_of(names: Iterable[str]) -> Names:
 
 
 def columns_read(texts: Iterable[str]) -> Names:
-    """The columns that SQL texts over one stream read."""
+    """Return the columns that SQL texts over one stream read."""
     return frozenset(path[0] for sql in texts for path in column_paths(sql))
 
 
 @functools.lru_cache(maxsize=1024)
 def column_paths(sql: str) -> frozenset[tuple[str, ...]]:
-    """Whatever looks like a column, the parameters of lambdas too: one too many does no harm, one too few does."""
-    found = (node["column_names"] for node in walk_tree(parse(sql, "sql")) if node["class"] == "COLUMN_REF")
-    return frozenset(tuple(part.lower() for part in path) for path in found)
+    """Return every column reference of an SQL text as a path of names.
+
+    The parameters of lambdas are included: an extra name does no harm, but a missing name would drop a column.
+    """
+    paths = (node["column_names"] for node in walk_tree(parse(sql, "sql")) if node["class"] == "COLUMN_REF")
+    return frozenset(tuple(part.lower() for part in path) for path in paths)
 
 
 @functools.lru_cache(maxsize=1024)
 def column_of(sql: str) -> str | None:
-    """The column that an SQL text is, in lower case; None: it is something to compute."""
+    """Return the column that an SQL text consists of, in lower case, or None if the text is a computed expression."""
     tree = parse(sql, "sql")
     return tree["column_names"][0].lower() if tree["class"] == "COLUMN_REF" and len(tree["column_names"]) == 1 else None
 
 
 def columns_before(steps: Sequence[Step], names: Names) -> Names:
-    """What must go into steps for these columns to come out. Every expression of a map is computed: it may fail."""
+    """Return the columns that the input of the steps must have so that their output has the columns `names`.
+
+    A map needs the columns of all its expressions, because every expression is computed and may fail.
+    """
     for step in reversed(steps):
         names = _before(step, names)
     return names
@@ -57,13 +63,12 @@ def _before(step: Step, names: Names) -> Names:
 
 
 def side_columns(sql: str, side: str) -> Names:
-    """The columns of one side that the predicate of a join reads."""
+    """Return the columns of one side ("l" or "r") that the predicate of a join reads."""
     return frozenset(path[1] for path in column_paths(sql) if path[0] == side and path[1:])
 
 
 def table_columns_needed(steps: Sequence[Step], names: Names) -> Iterator[tuple[int, Names]]:
-    """The places of the steps that join tables, and which of the columns that each puts out are needed for these to come out at
-    the end."""
+    """Yield the place of each table join, and the columns of its output that the columns `names` at the end need."""
     for place in reversed(range(len(steps))):
         if isinstance(steps[place], TableStep):
             yield place, names
@@ -71,13 +76,13 @@ def table_columns_needed(steps: Sequence[Step], names: Names) -> Iterator[tuple[
 
 
 def narrow_table_steps(steps: Sequence[Step], live: Mapping[int, Names]) -> tuple[Step, ...]:
-    """The same steps; those at these places, which join tables, put out what is needed behind them, and no other columns."""
-    found = list(steps)
+    """Return the steps with narrower table joins; `live` maps the place of a table join to the columns it must output."""
+    narrowed = list(steps)
     for place, names in live.items():
         step = steps[place]
         assert isinstance(step, TableStep)
-        found[place] = _narrowed(step, names)
-    return tuple(found)
+        narrowed[place] = _narrowed(step, names)
+    return tuple(narrowed)
 
 
 def _narrowed(step: TableStep, names: Names) -> TableStep:
@@ -86,7 +91,7 @@ def _narrowed(step: TableStep, names: Names) -> TableStep:
 
 
 def _read_by_split(step: SplitStep) -> Names:
-    """What a function of the user's reads, nobody knows: all that there is."""
+    """Return the columns that the split reads: all of them if it calls user functions."""
     if step.functions:
         return names_of(step.columns)
     return names_of(step.by or ()) | columns_read(rule.sql for rule in step.expressions)

@@ -1,4 +1,7 @@
-"""What is known of a query's input and of what its operators cost: measured on a sample, or assumed."""
+"""Figures: rates of a query's sources and costs of its operators, measured on a sample or assumed.
+
+`forecast` derives from the figures the load of every operator of a plan when its windows are full.
+"""
 
 from __future__ import annotations
 
@@ -16,22 +19,22 @@ if TYPE_CHECKING:
     from headrace.operators.base import Operator
 
 FIGURES_FORMAT = 1
-LARGEST_FIGURE = 1e18  # a figure; more is a slip of the hand
-ASSUMED_RATE = 1000.0  # tuples per second of a source of which nothing is known
+LARGEST_FIGURE = 1e18  # a larger figure is a typing error
+ASSUMED_RATE = 1000.0  # tuples per second of a source without a measured rate
 
 
 @dataclass(frozen=True)
 class Figures:
-    """By the names of sources, edges and operators; what is missing is assumed."""
+    """Measured numbers by the names of sources, edges and operators. A missing number is replaced by an assumption."""
 
     rates: Mapping[str, float] = field(default_factory=dict)  # source: tuples per second of event time
     passing: Mapping[str, float] = field(default_factory=dict)  # edge: share of the tuples that pass its steps
     matching: Mapping[str, float] = field(default_factory=dict)  # join: results per pair within its windows
-    partials: Mapping[str, float] = field(default_factory=dict)  # aggregate in panes: rows that are sent per tuple
+    partials: Mapping[str, float] = field(default_factory=dict)  # aggregate with panes: rows sent per tuple
     results: Mapping[str, float] = field(default_factory=dict)  # aggregate: results per second
-    held: Mapping[str, float] = field(default_factory=dict)  # aggregate: rows that it keeps
-    costs: Mapping[str, float] = field(default_factory=dict)  # source or operator: microseconds per tuple that comes in
-    bounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # band join: ranges that hold equally many
+    held: Mapping[str, float] = field(default_factory=dict)  # aggregate: rows in state
+    costs: Mapping[str, float] = field(default_factory=dict)  # source or operator: microseconds per input tuple
+    bounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)  # band join: bounds of equally full ranges
     reach: Mapping[str, int] = field(default_factory=dict)  # band join: ranges that an interval can extend over
 
     def rate(self, source: str) -> float:
@@ -42,15 +45,15 @@ class Figures:
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Figures:
-        """The figures that `to_json` gave, perhaps edited; refuses anything else, saying where."""
+        """Return the figures that `to_json` wrote, possibly edited. Raise if an entry is unknown or invalid."""
         known = [f.name for f in fields(Figures)]
         if not isinstance(data, Mapping):
-            raise QueryError(f"figures are an object, as to_json() gives it; found {data!r:.100}")
+            raise QueryError(f"figures must be an object, as returned by to_json(); found {data!r:.100}")
         if type(data.get("format")) is not int or data["format"] != FIGURES_FORMAT:
             raise QueryError(f"the figures have format {data.get('format')!r:.50}, this version reads {FIGURES_FORMAT}")
         for name in data:
             if name not in ("format", *known):
-                raise QueryError(f"the figures have an unknown entry {name!r}; there are {', '.join(known)}")
+                raise QueryError(f"the figures have an unknown entry {name!r}; known entries: {', '.join(known)}")
         return Figures(**{name: _numbers(data.get(name, {}), name) for name in known})
 
 
@@ -60,7 +63,7 @@ def _numbers(data: Any, where: str) -> dict[str, Any]:
     for name, value in data.items():
         if where == "bounds":
             if not isinstance(value, list | tuple) or len(value) >= MOST_GROUPS or not are_rising(value):
-                raise QueryError(f"the figures: bounds of {name} must be numbers that rise; found {value!r:.100}")
+                raise QueryError(f"the figures: bounds of {name} must be increasing numbers; found {value!r:.100}")
         elif not is_number(value) or not 0 <= value <= LARGEST_FIGURE or (where == "reach" and value != int(value)):
             wanted = "a whole number, " if where == "reach" else ""
             msg = f"the figures: {where} of {name} must be {wanted}zero or more, at most {LARGEST_FIGURE:.0e}; found {value!r:.100}"
@@ -69,14 +72,14 @@ def _numbers(data: Any, where: str) -> dict[str, Any]:
 
 
 def _as_number(value: Any, where: str) -> Any:
-    """Whole numbers of any length would multiply to what no float can hold."""
+    """Return the value in the type of its field. Integers become floats, since products of long ones would overflow."""
     if where == "bounds":
         return tuple(value)
     return int(value) if where == "reach" else float(value)
 
 
 def is_number(value: Any) -> bool:
-    """Whether it is one that can be calculated with: finite, and not larger than a float can be."""
+    """Return whether the value is a number that a finite float can represent; a bool is not a number."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     try:
@@ -86,62 +89,63 @@ def is_number(value: Any) -> bool:
 
 
 def are_rising(values: Sequence[Any]) -> bool:
-    """Whether they are numbers, each larger than the one before."""
+    """Return whether all values are numbers, in strictly increasing order."""
     return all(map(is_number, values)) and all(before < after for before, after in pairwise(values))
 
 
-# --- what follows from them ----------------------------------------------------------------------------------------
+# --- loads that follow from figures --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class OperatorLoad:
-    """What an operator meets when its windows are full: tuples per second, tuples held, pairs per second."""
+    """The load of an operator when its windows are full."""
 
-    arriving: tuple[float, ...]  # by input
-    sending: tuple[float, ...]  # the same, as it is sent: partials where an aggregate is prepared by the sender
-    state: tuple[float, ...]
-    pairs: float  # within the windows
-    results: float
-    reach: int = 0  # of a band join by ranges: how many of them an interval extends over
+    arriving: tuple[float, ...]  # tuples per second, by input
+    sending: tuple[float, ...]  # rows sent per second, by input; partials if the sender pre-aggregates
+    state: tuple[float, ...]  # tuples held, by input
+    pairs: float  # per second, within the windows
+    results: float  # per second
+    reach: int = 0  # band join routed by ranges: number of ranges that an interval extends over
 
 
 @dataclass(frozen=True)
 class StreamPace:
-    """Tuples per second; how far their watermark, and their newest tuple, are behind the present, in seconds."""
+    """The rate of a stream, and how far the stream lags behind the present."""
 
-    rate: float
-    lag: float
-    delay: float
+    rate: float  # tuples per second
+    lag: float  # of the watermark, in seconds
+    delay: float  # of the newest tuple, in seconds
 
 
 @dataclass(frozen=True)
 class SampleCounts:
-    """What was counted of one operator while a sample went through it."""
+    """Counters of one operator for a sample of the input."""
 
     arrived: tuple[int, ...]  # tuples, by input
-    out: int
-    sent: int | None  # rows that were sent for its first input; None: it is handed them inside a slot
-    held: float
+    out: int  # results
+    sent: int | None  # rows sent for the first input; None: the input is handed over within a slot
+    held: float  # rows in state
     span: float  # seconds of event time of the sample
-    times: tuple[int, int]  # its first and last moment
+    times: tuple[int, int]  # first and last event time of the sample
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """The load of every operator; tuples per second behind the steps of every edge, and from every source."""
+    """The loads that figures imply for a plan."""
 
-    loads: Mapping[str, OperatorLoad]
-    edges: Mapping[str, float]
+    loads: Mapping[str, OperatorLoad]  # by operator
+    edges: Mapping[str, float]  # tuples per second after the steps of each edge
 
 
 def forecast(plan: p.PhysicalPlan, figures: Figures) -> Forecast:
+    """Return the load of every operator of the plan and the rate of every edge."""
     flows = {s.name: StreamPace(figures.rate(s.name), s.lateness / 1e6, 0.0) for s in plan.sources}
-    found: dict[str, OperatorLoad] = {}
+    loads: dict[str, OperatorLoad] = {}
     for operator in plan.operators:
         inputs = [_united(plan, operator, side, flows, figures) for side in range(len(operator.schemas))]
-        found[operator.name], flows[operator.name] = operator.load(inputs, figures)
+        loads[operator.name], flows[operator.name] = operator.load(inputs, figures)
     edges = {e.name: _output(plan, e, flows, figures).rate * figures.passing.get(e.name, 1.0) for e in plan.edges}
-    return Forecast(found, edges)
+    return Forecast(loads, edges)
 
 
 def _united(
@@ -154,7 +158,7 @@ def _united(
 
 
 def _output(plan: p.PhysicalPlan, edge: p.Edge, flows: Mapping[str, StreamPace], figures: Figures) -> StreamPace:
-    """What a producer puts out on one edge; of one with several outputs, all of them together."""
+    """Return the pace of the output that the edge reads; for a processor, of all its outputs together."""
     producer = plan.by_name.get(edge.producer)
     if producer is not None and producer.relays:
         own = _united(plan, producer, edge.output, flows, figures)

@@ -1,4 +1,7 @@
-"""Which columns a query names: one too many does no harm, one too few would."""
+"""The column names that a query refers to.
+
+Invariant: the sets are supersets. An extra name does no harm, a missing name would change the answer.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,23 @@ from headrace.columnar.types import TS
 from headrace.expressions.syntax_tree import columns_of, parse
 from headrace.query import nodes
 
-Names = frozenset[str]  # in lower case, without the prefixes that joins give
+Names = frozenset[str]  # in lower case, with and without the prefixes that joins add
 
 
 def columns_named(roots: Sequence[nodes.Node]) -> Names:
-    """What stands in expressions, and in lists of columns."""
+    """Return the columns that occur in expressions and in lists of columns such as `by`."""
     return frozenset(unprefixed(_named(roots)))
 
 
 def columns_needed(roots: Sequence[nodes.Node]) -> Names:
-    """The same, what is in results, and what processors are given: without these the answer is another. What only says in
-    which order tuples come is not looked at."""
-    given = [node.body.root for node in nodes.walk_nodes(*roots) if isinstance(node, nodes.Apply)]
-    return columns_named(roots) | frozenset(unprefixed(name for node in [*roots, *given] for name in node.schema.names))
+    """Return the columns without which the answer would differ.
+
+    These are the named columns, the columns of the results, and the columns that processors receive. A column that only
+    breaks ties in the sequence is not included.
+    """
+    received = [node.body.root for node in nodes.walk_nodes(*roots) if isinstance(node, nodes.Apply)]
+    names = (name for node in [*roots, *received] for name in node.schema.names)
+    return columns_named(roots) | frozenset(unprefixed(names))
 
 
 def _named(roots: Sequence[nodes.Node]) -> Iterator[str]:
@@ -52,7 +59,7 @@ def _texts(node: nodes.Node) -> list[str]:
 
 
 def unprefixed(names: Iterable[str]) -> Iterator[str]:
-    """However often a join gave a prefix."""
+    """Yield `ts`, and each name in lower case with zero or more of its leading join prefixes removed."""
     yield TS
     for name in (name.lower() for name in names):
         yield name

@@ -1,8 +1,8 @@
-"""The operators of a query, as frozen records that validate themselves.
+"""The nodes of a query: one frozen record per operator, validated on construction.
 
-A query is a graph of these records; a record is equal only to itself, so a stream that is used twice is one node.
-Their meaning is written down in docs/GUARANTEES.md and, executable, in `headrace.reference`.
-Each record knows its inputs and its output schema, and nothing about how it is run.
+A query is a graph of nodes. A node is equal only to itself, so a stream that is used twice is one node.
+docs/GUARANTEES.md defines the meaning of each node, and `headrace.reference` is an executable definition.
+A node knows its inputs and its output schema, but not how the engine executes it.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class Node:
         raise QueryError("a node has a schema")
 
     def describe(self) -> dict[str, Any]:
-        """What this operator means, as JSON: part of the query's fingerprint."""
+        """Return the meaning of this operator as JSON, for the fingerprint of the query."""
         raise QueryError("a node describes itself")
 
     @property
     def summary(self) -> str:
-        """Itself on one line, for people."""
+        """Return a description of this operator on one line, for `explain`."""
         raise QueryError("a node has a summary")
 
 
@@ -57,7 +57,7 @@ class Unary(Node):
 
 @dataclass(frozen=True, eq=False)
 class Selection(Unary):
-    """Some of the tuples of its input, as they are."""
+    """An operator that passes on some tuples of its input unchanged."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -66,7 +66,7 @@ class Selection(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
-    """Where tuples come from. `origin` is the engine's own handle (a DataFrame, a folder of files)."""
+    """An input of a query. `origin` is the handle that the engine reads from (a DataFrame, a folder of files)."""
 
     name: str | None
     raw_schema: pa.Schema  # as the source delivers it
@@ -99,7 +99,7 @@ class Source(Node):
 
 @dataclass(frozen=True, eq=False)
 class Map(Unary):
-    """New columns from expressions; `ts` is kept and stands first."""
+    """New columns computed from expressions. `ts` is kept as the first column."""
 
     columns: tuple[tuple[str, expressions.Expression], ...]
 
@@ -122,10 +122,10 @@ class Map(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Filter(Selection):
-    """Keeps the tuples for which the predicate is true; null is not true."""
+    """The tuples for which the predicate is true. A null predicate is not true."""
 
     predicate: expressions.Expression
-    pushed: bool = False  # put here by the compiler
+    pushed: bool = False  # added by the compiler (predicate pushdown), not written by the user
 
     @property
     def summary(self) -> str:
@@ -137,7 +137,10 @@ class Filter(Selection):
 
 @dataclass(frozen=True, eq=False)
 class Case(Selection):
-    """Output number `branch` of a case: the tuples whose first true predicate is that one (or none, the last)."""
+    """Output number `branch` of a case: the tuples whose first true predicate is `predicates[branch]`.
+
+    The last output, `branch == len(predicates)`, has the tuples for which no predicate is true.
+    """
 
     predicates: tuple[expressions.Expression, ...]
     branch: int
@@ -153,7 +156,7 @@ class Case(Selection):
 
 @dataclass(frozen=True, eq=False)
 class Union(Node):
-    """Streams of one schema as one stream."""
+    """The union of streams that have the same schema."""
 
     streams: tuple[Node, ...]
 
@@ -162,8 +165,8 @@ class Union(Node):
         first = self.streams[0].schema
         for other in (s.schema for s in self.streams[1:]):
             if not first.equals(other):
-                msg = f"union needs streams of one schema; found ({_columns(first)}) and ({_columns(other)}); use map to align them"
-                raise QueryTypeError(msg)
+                found = f"found ({_columns(first)}) and ({_columns(other)})"
+                raise QueryTypeError(f"union needs streams with the same schema; {found}; use map to align them")
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -183,7 +186,7 @@ class Union(Node):
 
 @dataclass(frozen=True, eq=False)
 class PairingNode(Node):
-    """Two inputs, and results with the columns of both."""
+    """An operator with two inputs whose results have the columns of both inputs."""
 
     left: Node
     right: Node
@@ -198,7 +201,7 @@ class PairingNode(Node):
 
     @property
     def columns(self) -> tuple[tuple[str, str, str], ...]:
-        """(name in the result, side, name on that side) of every column behind `ts`."""
+        """Return (name in the result, side, name on that side) of every column after `ts`."""
         return _paired_columns(self.left.schema, self.right.schema)
 
     @property
@@ -208,25 +211,25 @@ class PairingNode(Node):
 
 @dataclass(frozen=True, eq=False)
 class Join(PairingNode):
-    """What both kinds of join share: a predicate."""
+    """The common part of time-window and count-window joins: the predicate."""
 
     on: expressions.JoinPredicate
 
 
 @dataclass(frozen=True, eq=False)
 class TimeJoin(Join):
-    """Pairs that satisfy `on` with r.ts in [l.ts - w2, l.ts + w1]; `ts` is the smaller of the two.
+    """A time-window join: pairs that satisfy `on` with r.ts in [l.ts - w2, l.ts + w1]; `ts` is the smaller of the two.
 
-    A tuple of a kept side that is in no pair comes too, with nulls, once none can come; its `ts` is its own.
+    A tuple of a kept side that has no match is emitted with nulls and its own `ts`, once the watermark rules out a match.
     """
 
     w1: int
     w2: int
-    how: str = "inner"  # or left, right, full: which sides are kept
+    how: str = "inner"  # or left, right, full: the sides that are kept
 
     @property
     def kept(self) -> str:
-        """The sides whose tuples come without a partner, too."""
+        """Return the sides whose tuples are emitted even without a match: a combination of "l" and "r"."""
         return KEPT_SIDES[self.how]
 
     @property
@@ -248,7 +251,11 @@ def time_join_summary(how: str, on: str, w1: int, w2: int) -> str:
 
 @dataclass(frozen=True, eq=False)
 class CountJoin(Join):
-    """Pairs that satisfy `on` in which the earlier was among the last n1 of L (n2 of R) when the later came."""
+    """A count-window join: pairs that satisfy `on`, limited by the number of tuples between the two.
+
+    A pair is a result if the earlier tuple was among the last `n1` tuples of the left stream (or the last `n2` of the
+    right stream) when the later tuple came in sequence.
+    """
 
     n1: int
     n2: int
@@ -263,9 +270,10 @@ class CountJoin(Join):
 
 @dataclass(frozen=True, eq=False)
 class AsOf(PairingNode):
-    """Each tuple of the left with the last of the right, in sequence, that has its key and is not later than it.
+    """An asof join: each left tuple with the last right tuple, in sequence, that has the same key and is not later.
 
-    within: how much older that may be; None: any. keep: tuples without one come too, with nulls.
+    within: how much older the right tuple may be, in microseconds, or None for no limit.
+    keep: left tuples without a match are emitted too, with nulls.
     """
 
     by: tuple[str, ...]
@@ -274,11 +282,11 @@ class AsOf(PairingNode):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        _ = self.keys  # refuses what cannot be equal
+        _ = self.keys  # raises if the types of a key column cannot be compared
 
     @property
     def keys(self) -> tuple[expressions.KeyEquality, ...]:
-        """The columns that must be equal, and what both are brought to."""
+        """Return the columns that must be equal, each with the type to which both sides are cast."""
         return tuple(expressions.KeyEquality(name, name, self._common_type(name)) for name in self.by)
 
     def _common_type(self, name: str) -> pa.DataType:
@@ -290,7 +298,7 @@ class AsOf(PairingNode):
         if all(pa.types.is_floating(kind) for kind in kinds):
             return pa.float64()
         raise QueryTypeError(
-            f"by names {name!r}, which is {kinds[0]} here and {kinds[1]} in the other stream; cast one of them with map"
+            f"by names {name!r}, which has type {kinds[0]} in this stream and {kinds[1]} in the other; cast one with map"
         )
 
     @property
@@ -309,20 +317,21 @@ def asof_summary(by: Sequence[str], within: int | None, keep: bool) -> str:
 
 @dataclass(frozen=True, eq=False)
 class TableDefinition:
-    """Rows without time, read as a whole, version after version. `origin` is the engine's own handle; no node: a table is no
-    stream.
+    """A table: rows without event time. Each version of a table is read as a whole.
+
+    A table is not a stream, so this record is not a `Node`. `origin` is the handle that the engine reads from.
     """
 
     name: str | None
     schema: pa.Schema
-    refresh: int | None  # microseconds after which it is read again
+    refresh: int | None  # microseconds until the table is read again; None: one version per start of a run
     origin: Any = field(repr=False)
 
     def __post_init__(self) -> None:
         if TS in (name.lower() for name in self.schema.names):
             raise QueryError(
-                "a table has no event time, so it cannot have a column 'ts'; rename it; found"
-                f" {', '.join(self.schema.names)}; rows that count from some time on are a stream: s.asof(changes, by=[...])"
+                f"a table has no event time, so it cannot have a column 'ts'; found {', '.join(self.schema.names)};"
+                " rename the column; if rows are valid from some time on, use a stream: s.asof(changes, by=[...])"
             )
         check_names(self.schema.names)
 
@@ -334,9 +343,9 @@ class TableDefinition:
 
 @dataclass(frozen=True, eq=False)
 class TableJoin(Unary):
-    """Each tuple with all rows of the table for which `on` is true; `ts` is the tuple's.
+    """A join with a table: each tuple with all rows of the table for which `on` is true. `ts` is that of the tuple.
 
-    keep: tuples without such a row come too, once, with nulls.
+    keep: tuples without a match are emitted too, once, with nulls.
     """
 
     table: TableDefinition
@@ -349,7 +358,7 @@ class TableJoin(Unary):
 
     @property
     def columns(self) -> tuple[tuple[str, str, str], ...]:
-        """(name in the result, side, name on that side) of every column behind `ts`."""
+        """Return (name in the result, side, name on that side) of every column after `ts`."""
         return _paired_columns(self.input.schema, self.table.schema)
 
     @property
@@ -381,7 +390,9 @@ def _paired_schema(columns: Iterable[tuple[str, str, str]], left: pa.Schema, rig
 
 
 def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str], ...]:
-    """Names of a join's result: a name on both sides, or equal to one made here, gets its side's prefix.
+    """Return (name in the result, side, name on that side) of every column of a join's result.
+
+    A name gets the prefix of its side if it occurs on both sides or equals a name that a prefix has created.
 
     >>> join_columns(["ts", "a", "b"], ["ts", "b", "c"])
     (('l_ts', 'l', 'ts'), ('a', 'l', 'a'), ('l_b', 'l', 'b'), ('r_ts', 'r', 'ts'), ('r_b', 'r', 'b'), ('c', 'r', 'c'))
@@ -399,7 +410,7 @@ def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str
 
 @dataclass(frozen=True, eq=False)
 class Aggregation(Unary):
-    """What all kinds of aggregate share: an input, the grouping columns and the functions."""
+    """The common part of all aggregates: the input, the grouping columns and the functions."""
 
     by: tuple[str, ...]
     functions: tuple[tuple[str, expressions.Aggregate], ...]
@@ -412,7 +423,7 @@ class Aggregation(Unary):
 
     @property
     def added(self) -> Mapping[str, str]:
-        """The columns that every result has beside the grouping columns and the functions, and what they mean."""
+        """Return the columns that every result has in addition to grouping columns and functions, with their meanings."""
         return EVENT_TIME
 
     @property
@@ -435,7 +446,7 @@ class Aggregation(Unary):
 
 @dataclass(frozen=True, eq=False)
 class BoundedAggregation(Aggregation):
-    """One whose results say from when to when."""
+    """An aggregate whose results have the columns `window_start` and `window_end`."""
 
     @property
     def added(self) -> Mapping[str, str]:
@@ -449,7 +460,10 @@ class BoundedAggregation(Aggregation):
 
 @dataclass(frozen=True, eq=False)
 class TimeAggregate(BoundedAggregation):
-    """One result per group and window [k*every, k*every + window) that holds a tuple, when the watermark is past it."""
+    """One result per group and window [k*every, k*every + window) that contains at least one tuple.
+
+    The result is emitted when the watermark reaches the end of the window. Times are in microseconds.
+    """
 
     window: int
     every: int
@@ -465,7 +479,10 @@ class TimeAggregate(BoundedAggregation):
 
 @dataclass(frozen=True, eq=False)
 class SessionAggregate(BoundedAggregation):
-    """One result per session of a group, tuples each at most `gap` after the one before, when no more can belong to it."""
+    """One result per session of a group. Consecutive tuples of a session are at most `gap` microseconds apart.
+
+    The result is emitted when the watermark rules out further tuples of the session.
+    """
 
     gap: int
 
@@ -479,7 +496,7 @@ class SessionAggregate(BoundedAggregation):
 
 @dataclass(frozen=True, eq=False)
 class CountAggregate(Aggregation):
-    """Per group, over its last `last` tuples: a result at the last-th tuple and then at every `every`-th."""
+    """An aggregate over the last `last` tuples of a group: one result at tuple number `last`, then every `every` tuples."""
 
     last: int
     every: int
@@ -498,7 +515,11 @@ class CountAggregate(Aggregation):
 
 @dataclass(frozen=True, eq=False)
 class Distinct(Selection):
-    """In sequence, a tuple is kept unless one with the same key was kept at most `within` before it; null is a value."""
+    """The tuples left after removing repeated keys.
+
+    In sequence, a tuple is kept unless a tuple with the same key was kept at most `within` microseconds before it. A null
+    key is a value.
+    """
 
     by: tuple[str, ...]
     within: int
@@ -512,7 +533,7 @@ class Distinct(Selection):
 
 
 def _check_names(names: Iterable[str], input: Node) -> None:
-    """Names of a result; which substream a tuple is of goes along under a name of our own."""
+    """Raise if a column name of a result is not allowed; the compiler's own column `__substream` is exempt."""
     hidden = SUBSTREAM in input.schema.names
     check_names(name for name in names if not (hidden and name == SUBSTREAM))
 
@@ -522,9 +543,10 @@ def _check_names(names: Iterable[str], input: Node) -> None:
 
 @dataclass(frozen=True)
 class Rule:
-    """Which of q substreams a tuple goes to: all of them where `broadcast` is true, else the one that `route` gives.
+    """The rule of a split: to which of q substreams a tuple goes.
 
-    Without a route, by the hash of columns; a tuple whose route is null goes nowhere.
+    A tuple goes to all substreams if `broadcast` is true, else to the substream that `route` gives. Without a route, the
+    hash of the columns `by` gives the substream. A tuple whose route is null goes to no substream.
     """
 
     substreams: int
@@ -534,7 +556,7 @@ class Rule:
 
     @property
     def way(self) -> str:
-        """By what a tuple finds its substream, for people."""
+        """Return what determines the substream of a tuple, for `explain`."""
         way = f"hash of {', '.join(self.by) or 'nothing'}" if self.by is not None else _rule_text(self.route)
         return way + (f", to all where {_rule_text(self.broadcast)}" if self.broadcast else "")
 
@@ -553,14 +575,14 @@ class Rule:
 
 @dataclass(frozen=True, eq=False)
 class Split(Unary):
-    """Tuples with the substream that each goes to; one that goes nowhere is dropped. Only the compiler makes it.
+    """Tuples with a column for the substream of each; tuples without a substream are dropped. Made by the compiler only.
 
-    A tuple for every substream is marked so (EVERYWHERE), or with `replicate` made one tuple for each.
+    A tuple for every substream is marked with EVERYWHERE or, with `replicate`, copied once per substream.
     """
 
     rule: Rule
     replicate: bool
-    name: str  # to count by
+    name: str  # key of the split's counters
 
     @property
     def schema(self) -> pa.Schema:
@@ -576,7 +598,7 @@ class Split(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Substream(Node):
-    """One substream, as the query that runs on each of them sees it: a leaf."""
+    """One substream: the leaf of the query that runs on each substream."""
 
     schema_: pa.Schema
 
@@ -594,7 +616,7 @@ class Substream(Node):
 
 @dataclass(frozen=True, eq=False)
 class Body:
-    """The operators that run on every substream alone: from a leaf to a root."""
+    """The operators that run on each substream separately, from a leaf to a root."""
 
     leaf: Substream
     root: Node
@@ -609,7 +631,7 @@ class Body:
 
 @dataclass(frozen=True, eq=False)
 class Splitting(Unary):
-    """What both uses of a split share: the stream, the rule, and the operators that every substream goes through."""
+    """The common part of `Each` and `Apply`: the stream, the rule, and the operators that run on each substream."""
 
     rule: Rule
     body: Body
@@ -619,7 +641,7 @@ class Splitting(Unary):
 
     @property
     def outline(self) -> str:
-        """Itself on one line, where what it runs on stands below."""
+        """Return this operator on one line, without the split and the body, which an outline prints below."""
         raise NotImplementedError
 
     @property
@@ -629,7 +651,7 @@ class Splitting(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Each(Splitting):
-    """Operators on every substream alone; the result says which one a tuple is of."""
+    """Operators that run on each substream separately. The last column of the result is `substream`."""
 
     @property
     def schema(self) -> pa.Schema:
@@ -645,9 +667,10 @@ class Each(Splitting):
 
 @dataclass(frozen=True, eq=False)
 class Apply(Splitting):
-    """A processor on every substream: its outputs are `Output` nodes, which are all that has a schema here.
+    """A processor that runs on each substream. Its outputs are read through `ProcessorOutput` nodes.
 
-    The compiler puts the split and the body below it; `split` is then the name of that split, and the body is empty.
+    The compiler moves the split and the body below this node. `split` is then the name of that split, and the body is
+    empty.
     """
 
     processor: Processor = field(repr=False)
@@ -668,7 +691,7 @@ class Apply(Splitting):
 
 @dataclass(frozen=True, eq=False)
 class ProcessorOutput(Unary):
-    """What a processor puts out under one name."""
+    """One named output of a processor."""
 
     input: Apply
     number: int
@@ -697,7 +720,7 @@ def _rule_described(given: expressions.Expression | Function | None) -> Any:
 
 
 def walk_nodes(*roots: Node) -> Iterator[Node]:
-    """Every node below the roots once, inputs before the nodes that use them."""
+    """Yield every node reachable from the roots once, inputs before the nodes that use them."""
     seen: set[int] = set()
     stack: list[tuple[Node, bool]] = [(root, False) for root in reversed(roots)]
     while stack:
@@ -715,7 +738,7 @@ def sources(*roots: Node) -> tuple[Source, ...]:
 
 
 def named_sources(*roots: Node) -> dict[str, Source]:
-    """The sources by name; a source without one is called after its place."""
+    """Return the sources by name. A source without a name is called `source-N`, where N is its position."""
     named: dict[str, Source] = {}
     for index, source in enumerate(sources(*roots), start=1):
         name = source.name or f"source-{index}"
@@ -726,7 +749,10 @@ def named_sources(*roots: Node) -> dict[str, Source]:
 
 
 def named_tables(*roots: Node) -> dict[str, TableDefinition]:
-    """The tables by name, those that are joined on substreams included; one without a name is called after its place."""
+    """Return the tables by name, including tables that are joined on substreams.
+
+    A table without a name is called `table-N`, where N is its position.
+    """
     found: dict[int, TableDefinition] = {}
     for node in walk_nodes(*roots):
         inside = walk_nodes(node.body.root) if isinstance(node, Splitting) else ()
@@ -743,7 +769,10 @@ def named_tables(*roots: Node) -> dict[str, TableDefinition]:
 
 
 def logical_query(roots: Sequence[Node], ordered: Sequence[bool], order: str) -> list[dict[str, Any]]:
-    """The logical query as JSON: every operator in order, its inputs by number. Says nothing of slots or layouts."""
+    """Return the logical query as JSON: every operator in order, with the numbers of its inputs.
+
+    The JSON does not depend on slots or layouts.
+    """
     nodes = list(walk_nodes(*roots))
     numbers = {id(node): index for index, node in enumerate(nodes)}
     return graph(nodes, {id(source): name for name, source in named_sources(*roots).items()}) + [
@@ -753,56 +782,59 @@ def logical_query(roots: Sequence[Node], ordered: Sequence[bool], order: str) ->
 
 
 def graph(nodes: Iterable[Node], names: Mapping[int, str] | None = None) -> list[dict[str, Any]]:
-    """Nodes as JSON, inputs before those that use them; names are those of sources."""
-    found, names = list(nodes), names or {}
-    numbers = {id(node): index for index, node in enumerate(found)}
+    """Return nodes as JSON. `nodes` must list inputs before their users; `names` maps ids of sources to names."""
+    listed, names = list(nodes), names or {}
+    numbers = {id(node): index for index, node in enumerate(listed)}
     return [
         {
             **({"name": names[id(node)]} if id(node) in names else {}),
             **node.describe(),
             "inputs": [numbers[id(child)] for child in node.inputs],
         }
-        for node in found
+        for node in listed
     ]
 
 
 def outline(*roots: Node) -> list[str]:
-    """Each result as an indented outline of printable lines, itself first; sources are called as they are in the query of all."""
+    """Return each result as an indented outline of printable lines, the root first.
+
+    Sources have the names that they have in the query of all roots.
+    """
     names = _names(*roots)
     return ["\n".join(_outline(root, names, {})) for root in roots]
 
 
 def outline_body(node: Splitting) -> str:
-    """What runs on every substream, down to the sources."""
+    """Return an outline of the operators that run on each substream, down to the sources."""
     return "\n".join(_outline(node.body.root, _names(node), {id(node.body.leaf): node}))
 
 
 def _names(*roots: Node) -> dict[int, str]:
-    """Of sources and tables, by their ids."""
-    found: list[tuple[str, Source | TableDefinition]] = [*named_sources(*roots).items(), *named_tables(*roots).items()]
-    return {id(each): name for name, each in found}
+    """Return the names of sources and tables by the ids of their objects."""
+    named: list[tuple[str, Source | TableDefinition]] = [*named_sources(*roots).items(), *named_tables(*roots).items()]
+    return {id(each): name for name, each in named}
 
 
 def _outline(node: Node, names: Mapping[int, str], split: Mapping[int, Splitting], depth: int = 0) -> Iterator[str]:
-    """split: what the leaves of bodies stand for."""
+    """Yield the lines of a node and its inputs. `split` maps the id of a body's leaf to the node that owns the body."""
     below: tuple[Node, ...] = node.inputs
     match node:
         case Substream() if id(node) in split:
-            words, below = f"split {split[id(node)].rule.summary}", (split[id(node)].input,)
+            line, below = f"split {split[id(node)].rule.summary}", (split[id(node)].input,)
         case Splitting():
-            words, below, split = node.outline, (node.body.root,), {**split, id(node.body.leaf): node}
+            line, below, split = node.outline, (node.body.root,), {**split, id(node.body.leaf): node}
         case _:
-            words = f"source {names[id(node)]} {node.summary}" if id(node) in names else node.summary
-    if words:
-        yield printable("  " * depth + words)
+            line = f"source {names[id(node)]} {node.summary}" if id(node) in names else node.summary
+    if line:
+        yield printable("  " * depth + line)
     if isinstance(node, TableJoin):
         yield printable(f"{'  ' * (depth + 1)}table {names.get(id(node.table), '')} {node.table.summary}")
     for child in below:
-        yield from _outline(child, names, split, depth + bool(words))
+        yield from _outline(child, names, split, depth + bool(line))
 
 
 def _flat(text: str) -> str:
-    """On one line."""
+    """Return the text on one line."""
     return " ".join(text.split())
 
 

@@ -1,17 +1,19 @@
-"""Ways to route: from tuples to groups, and from groups to slots. No state, no Spark, no disk.
+"""Routing: the mapping from tuples to groups and from groups to slots. No state, no Spark, no disk.
 
-A file for each way, all of whose answers `base` asks for:
+`base` defines what a routing method provides (a grouping, a layout and a router). Each method has a module:
 
-    by_hash     equal values in one slot; hot groups on several
-    rectangles  every pair of groups in one slot
-    ranges      numbers that are near each other in one slot
-    one_slot    all in sequence
-    substreams  by the rule of a split
-    windows     as they come
+    by_hash       equal values in one slot; a hot group on several slots
+    by_rectangle  each pair of groups in one slot, for joins on any predicate
+    by_range      numbers that are close to each other in one slot, for band joins
+    by_substream  the substreams of a split
+    one_slot      all tuples in one slot, in sequence
+    round_robin   whole physical windows in turn, without an exchange
 
-Invariant of every layout: a pair of tuples that can be a result is looked at only in the epoch in which the later of the
-two arrives, and there in exactly one slot; state knows nothing of slots. So every pair is met exactly once whatever the
-layouts of other epochs were, and a layout may be replaced between any two epochs.
+`hashing` defines the hash of tuples.
+
+Invariant of every layout: a pair of tuples that can be a result is evaluated only in the epoch in which the later of the
+two arrives, and in that epoch in exactly one slot. State does not depend on slots. Each pair is therefore evaluated
+exactly once whatever the layouts of other epochs were, and a layout may be replaced between any two epochs.
 """
 
 from __future__ import annotations
@@ -45,21 +47,21 @@ LAYOUTS: dict[str, type[Layout]] = {layout.kind: layout for layout in (Diagonal,
 
 
 def router_from_json(data: Any, key: str = "router") -> Router:
-    """What `to_json` gave; CorruptState, with the key that it stands under, for anything else."""
+    """Return the router that `to_json` wrote. Raise CorruptState, naming `key`, if the data is invalid."""
     kind = ROUTERS[validators.record_with(kind=validators.one_of(*ROUTERS))(data, key)["kind"]]
     values = validators.record(kind=validators.text, **kind.FORM)(data, key)
     return kind(**{name: tuple(v) if isinstance(v, list) else v for name, v in values.items() if name != "kind"})
 
 
 def layout_from_json(data: Any, key: str = "layout") -> Layout:
-    """What `to_json` gave; CorruptState, with the key that it stands under, for anything else."""
+    """Return the layout that `to_json` wrote. Raise CorruptState, naming `key`, if the data is invalid."""
     kind = LAYOUTS[validators.record_with(kind=validators.one_of(*LAYOUTS))(data, key)["kind"]]
     try:
         layout = kind.from_json(kind.FORM(data, key))
     except QueryError as error:
         raise CorruptState(f"{key}: {error!s:.300}") from None
     if layout.slots > MOST_SLOTS:
-        raise validators.refuse(key, f"of at most {MOST_SLOTS} slots", layout.slots)
+        raise validators.refuse(key, f"a layout of at most {MOST_SLOTS} slots", layout.slots)
     return layout
 
 

@@ -1,12 +1,12 @@
-"""What every way to route must be able to say of itself. One file per way; this one knows none of them.
+"""Abstract base classes of a routing method. This module depends on none of the methods.
 
-A way to route has three parts:
+A routing method has three parts:
 
-    Grouping  puts the tuples of one input into groups. State lies in these groups, so it never changes.
-    Layout    says which slots look at which groups in one epoch. It may change between any two epochs.
-    Router    stands in a plan: what the way costs, the layout it begins with, how it adapts, its words and its JSON.
+    Grouping  assigns the tuples of one input to groups. State is stored by group, so a grouping never changes.
+    Layout    assigns groups to slots in one epoch. A layout may change between any two epochs.
+    Router    represents the method in a plan: its cost, its initial layout, how it adapts, its text and its JSON.
 
-Nothing has a default where a wrong one could go unnoticed: a way that lacks an answer cannot be made.
+A property has no default where a wrong default could go unnoticed. A class that lacks one cannot be instantiated.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from headrace.support.limits import MOST_GROUPS, MOST_SLOTS
 from headrace.support.validators import Form
 
 Groups = npt.NDArray[np.int32]
-Rows = npt.NDArray[np.bool_]  # which tuples of a table
+Rows = npt.NDArray[np.bool_]  # a mask over the tuples of a table
 
-NOWHERE = -1  # the group of a tuple that no slot gets
-EVERYWHERE = -2  # the group of a tuple that every slot gets
+NOWHERE = -1  # the group of a tuple that no slot receives
+EVERYWHERE = -2  # the group of a tuple that every slot receives
 
-NUMBER = "__n"  # the column of tuples in state that holds their own number
+NUMBER = "__n"  # the column in state that holds the number of a tuple
 
 SLOT, SLOTS = validators.whole(0, MOST_SLOTS - 1), validators.whole(1, MOST_SLOTS)
 GROUP, GROUPS = validators.whole(0, MOST_GROUPS - 1), validators.whole(1, MOST_GROUPS)
@@ -40,66 +40,66 @@ GROUP, GROUPS = validators.whole(0, MOST_GROUPS - 1), validators.whole(1, MOST_G
 
 @dataclass(frozen=True)
 class Grouping(ABC):
-    """How the tuples of one input find their group; the columns are those that it reads."""
+    """The assignment of the tuples of one input to groups. `columns` are the columns that the grouping reads."""
 
     columns: tuple[str, ...]
 
     @property
     @abstractmethod
     def drop_null(self) -> bool:
-        """Whether a tuple with a null in these columns meets nothing, and need not be kept."""
+        """Return whether a tuple with a null in `columns` matches nothing and need not be kept."""
 
     @property
     @abstractmethod
     def keeps_hash(self) -> bool:
-        """Whether tuples in state have the hash beside them that gave them their group."""
+        """Return whether state stores, in the column `__h`, the hash that determines the group of a tuple."""
 
     @property
     @abstractmethod
     def numbered(self) -> bool:
-        """Whether tuples in state have a number of their own beside them, by which others can speak of them."""
+        """Return whether state stores a number for each tuple, in the column `__n`, by which other rows refer to it."""
 
     @abstractmethod
     def groups(self, table: pa.Table, total: int) -> Groups:
-        """The group of every tuple: 0 .. total - 1, or `NOWHERE`, or `EVERYWHERE`."""
+        """Return the group of every tuple: 0 .. total - 1, or `NOWHERE`, or `EVERYWHERE`."""
 
     @abstractmethod
     def reach(self, table: pa.Table, groups: Groups) -> int:
-        """How many groups after its own a tuple can find what it meets in; `groups` are those of the table."""
+        """Return how many groups after its own group a tuple can have matches in; `groups` are the groups of the table."""
 
 
 @dataclass(frozen=True)
 class Layout(ABC):
-    """Which slots look at which groups in one epoch."""
+    """The assignment of groups to slots in one epoch."""
 
-    kind: ClassVar[str]  # its name where it is stored
+    kind: ClassVar[str]  # the name of the class in JSON
     FORM: ClassVar[Form]
 
     @property
     @abstractmethod
     def slots(self) -> int:
-        """Slots with a larger number have nothing to look at."""
+        """Return the number of slots; slots with this number or a larger one have no groups."""
 
     @abstractmethod
     def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
-        """The groups of one side (0 left, 1 right) that a slot reads whole; `reach` as the tuples' grouping has it."""
+        """Return the groups of one side (0 left, 1 right) that a slot reads whole; `reach` comes from `Grouping.reach`."""
 
     @abstractmethod
     def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
-        """Groups of which a slot reads a part: (group, which, of how many)."""
+        """Return the groups of which a slot reads only a part, as (group, number of the part, number of parts)."""
 
     @property
     @abstractmethod
     def whole(self) -> bool:
-        """Whether all of a group, of both sides, is in one slot."""
+        """Return whether each group, on both sides, is in a single slot."""
 
     @abstractmethod
     def handed_on(self) -> Layout:
-        """How results lie in these slots, for an operator that shares them."""
+        """Return the layout of the results in these slots, for a following operator that shares the slots."""
 
     @abstractmethod
     def fits(self, groups: int) -> bool:
-        """Whether it is one of so many groups."""
+        """Return whether this layout is valid for `groups` groups."""
 
     @abstractmethod
     def to_json(self) -> dict[str, Any]: ...
@@ -107,10 +107,13 @@ class Layout(ABC):
     @classmethod
     @abstractmethod
     def from_json(cls, data: dict[str, Any]) -> Layout:
-        """Of what has its form."""
+        """Return the layout for data that has passed `FORM`."""
 
     def shares(self, groups: Groups, side: int) -> Iterator[tuple[int, Rows]]:
-        """Which of the tuples in these groups each slot gets, for those that get some."""
+        """Yield (slot, mask over the tuples that the slot receives) for every slot that receives some.
+
+        groups: the group of each tuple.
+        """
         everywhere = groups == EVERYWHERE
         for slot in range(self.slots):
             mine = np.isin(groups, self.groups(slot, side)) | everywhere
@@ -120,14 +123,14 @@ class Layout(ABC):
 
 @dataclass(frozen=True)
 class RoutingCost:
-    """What a way to route costs when windows are full: per second, or tuples."""
+    """The cost of a routing method when windows are full."""
 
-    arriving: float = 0.0  # tuples that come in
-    sent: float = 0.0  # tuples sent to slots, a tuple for each slot that gets it
+    arriving: float = 0.0  # input tuples per second
+    sent: float = 0.0  # tuples sent to slots per second, counted once per slot that receives them
     state: float = 0.0  # tuples held
-    opened: float = 0.0  # tuples that the busiest slot must read: new ones and those held
-    compared: float = 0.0  # pairs that the busiest slot looks at
-    results: float = 0.0
+    opened: float = 0.0  # tuples that the busiest slot must read: new tuples (per second) and tuples held
+    compared: float = 0.0  # pairs per second that the busiest slot compares
+    results: float = 0.0  # results per second
 
 
 def routing_cost(load: OperatorLoad, sent: float, opened: float, compared: float) -> RoutingCost:
@@ -135,7 +138,7 @@ def routing_cost(load: OperatorLoad, sent: float, opened: float, compared: float
 
 
 class Adaptation(Enum):
-    """What of a layout follows the load while a run goes on."""
+    """The part of a layout that adapts to the load during a run."""
 
     NOTHING = "nothing"
     SHAPE = "the shape of its rectangles"
@@ -144,48 +147,50 @@ class Adaptation(Enum):
 
 @dataclass(frozen=True)
 class Router(ABC):
-    """How tuples find the slots of a subquery. Its fields are what a plan file has of it."""
+    """The routing of tuples to the slots of a subquery. The fields of a router are stored in plan files."""
 
-    kind: ClassVar[str]  # its name in a plan file
-    FORM: ClassVar[dict[str, Form]]  # of its fields
+    kind: ClassVar[str]  # the name of the class in a plan file
+    FORM: ClassVar[dict[str, Form]]  # the form of its fields
     adapts: ClassVar[Adaptation]
-    chosen: ClassVar[bool]  # state is grouped by what was chosen for it: the manifest has it, and no run can change it
-    sends: ClassVar[bool]  # False: tuples are taken where they are
+    chosen: ClassVar[
+        bool
+    ]  # state is grouped by the router's fields: the manifest stores them, and no run may change them
+    sends: ClassVar[bool]  # False: tuples are processed where they are read, without an exchange
 
     @property
     @abstractmethod
     def way(self) -> tuple[Any, ...]:
-        """What of it follows from the query: the rest may be edited in a plan."""
+        """Return the part of the router that the query determines. The rest may be edited in a plan."""
 
     @property
     @abstractmethod
     def preference(self) -> tuple[int, ...]:
-        """Of two ways that cost the same, the one with less is taken."""
+        """Return the sort key among routers of equal cost: the smallest is preferred."""
 
     @property
     @abstractmethod
     def extreme(self) -> bool:
-        """Whether it is worth being shown though another of its kind costs less."""
+        """Return whether `explain` shows this router even though another of its kind costs less."""
 
     @property
     @abstractmethod
     def groups(self) -> int:
-        """How many groups it needs at least."""
+        """Return the smallest number of groups that the router needs."""
 
     @abstractmethod
     def slots(self, given: int) -> int:
-        """How many of the slots it is given it uses."""
+        """Return how many of the given slots the router uses."""
 
     @abstractmethod
     def wrong(self, slots: int) -> str | None:
-        """Why it cannot route to so many slots; None: it can."""
+        """Return why the router cannot route to this number of slots, or None if the router can."""
 
     @abstractmethod
     def cost(self, load: OperatorLoad, slots: int) -> RoutingCost: ...
 
     @abstractmethod
     def layout(self, groups: int, slots: int, first: int = 0) -> Layout:
-        """To begin with, on slots from `first` on."""
+        """Return the initial layout, on `slots` slots starting with slot `first`."""
 
     @abstractmethod
     def __str__(self) -> str: ...

@@ -1,9 +1,9 @@
-"""By hash: tuples with equal values are in one group, and a group belongs to one slot.
+"""Routing by hash: tuples with equal values are in the same group, and a group belongs to one slot.
 
-Invariant of `Diagonal`: only pairs (g, g) can hold results (equality joins, grouped aggregates). Group g belongs to one
-slot, or, where a hot key makes it too much for one, to a small grid of slots of its own: the rows that each block holds of
-the group are cut into parts, the left ones by the grid's rows, the right ones by its columns. Blocks never change, so a row
-is in exactly one part, and a pair of rows in exactly one cell.
+Invariant of `Diagonal`: only pairs of groups (g, g) can contain results (equality joins, grouped aggregates). Group g
+belongs to one slot. If a hot key makes the group too large for one slot, the group belongs to a grid of slots instead:
+the rows of the group in each block are cut into parts, left rows by the rows of the grid and right rows by its columns.
+Blocks are immutable, so each row is in exactly one part and each pair of rows in exactly one cell of the grid.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from headrace.support import validators
 
 @dataclass(frozen=True)
 class HashGrouping(Grouping):
-    """By columns, each brought to its type; of no columns all tuples are in one group."""
+    """Grouping by the hash of columns, each cast to its type in `types`. Without columns, all tuples are in one group."""
 
     types: tuple[pa.DataType, ...] | None = None
     drop_null: bool = False
@@ -47,7 +47,7 @@ class HashGrouping(Grouping):
     keeps_hash: ClassVar[bool] = True
 
     def groups(self, table: pa.Table, total: int) -> Groups:
-        if HASH in table.column_names:  # taken once, before columns were dropped
+        if HASH in table.column_names:  # computed once, before columns were dropped
             return scale(hash_column_of(table), total)
         return groups_of(table, self.columns, total, self.types)
 
@@ -55,12 +55,12 @@ class HashGrouping(Grouping):
         return 0
 
 
-# --- which slot ----------------------------------------------------------------------------------------------------
+# --- layout --------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class HotGroup:
-    """A group that has a grid of slots: `rows` parts of its left tuples, `columns` parts of its right ones."""
+    """A group that is spread over a grid of slots: `rows` parts of its left tuples, `columns` parts of its right tuples."""
 
     group: int
     rows: int
@@ -69,20 +69,20 @@ class HotGroup:
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.columns < 1 or len(set(self.slots)) != self.rows * self.columns:
-            raise QueryError(f"a split group needs rows x columns different slots; found {self}")
+            raise QueryError(f"a hot group needs rows x columns different slots; found {self}")
 
     def part(self, slot: int, side: int) -> tuple[int, int]:
-        """Which part of one side's rows a slot reads, of how many."""
+        """Return the part of one side's rows that a slot reads, as (number of the part, number of parts)."""
         cell = self.slots.index(slot)
         return (cell // self.columns, self.rows) if side == 0 else (cell % self.columns, self.columns)
 
 
 @dataclass(frozen=True)
 class Diagonal(Layout):
-    """Group g and its pairs (g, g) belong to slot `owner[g]`, or to the slots of its split."""
+    """A layout in which group g and its pairs (g, g) belong to slot `owner[g]`, or to the grid of g in `splits`."""
 
     owner: tuple[int, ...]
-    among: int  # slots
+    among: int  # number of slots
     splits: tuple[HotGroup, ...] = ()
 
     kind: ClassVar[str] = "diagonal"
@@ -96,15 +96,19 @@ class Diagonal(Layout):
     def __post_init__(self) -> None:
         used = {*self.owner, *(slot for split in self.splits for slot in split.slots)}
         if any(not 0 <= slot < self.slots for slot in used):
-            raise QueryError(f"a layout of {self.slots} slots gives a group to another slot; found {sorted(used)}")
+            msg = f"a layout uses a slot outside 0 to {self.slots - 1}; found slots {sorted(used)}"
+            raise QueryError(msg)
         if len({split.group for split in self.splits}) != len(self.splits):
-            raise QueryError(f"a group is split twice; found {self.splits}")
+            raise QueryError(f"a layout has two grids for one hot group; found {self.splits}")
         if any(not 0 <= split.group < len(self.owner) for split in self.splits):
-            raise QueryError(f"a layout of {len(self.owner)} groups splits another; found {self.splits}")
+            raise QueryError(f"a layout has a hot group outside 0 to {len(self.owner) - 1}; found {self.splits}")
 
     @staticmethod
     def even(groups: int, slots: int, first: int = 0) -> Diagonal:
-        """Neighbouring groups together, so that a slot reads one range of every block; slots from `first` on."""
+        """Return a layout that gives each slot an equal range of groups, starting with slot `first`.
+
+        Neighbouring groups share a slot, so that a slot reads one range of every block.
+        """
         return Diagonal(tuple(first + group * slots // groups for group in range(groups)), first + slots)
 
     @property
@@ -117,12 +121,12 @@ class Diagonal(Layout):
 
     @cached_property
     def _whole(self) -> list[list[int]]:
-        """The groups of every slot that are not split."""
-        found: list[list[int]] = [[] for _ in range(self.slots)]
+        """Return the groups of every slot, without the hot groups."""
+        groups: list[list[int]] = [[] for _ in range(self.slots)]
         for group, slot in enumerate(self.owner):
             if group not in self.split:
-                found[slot].append(group)
-        return found
+                groups[slot].append(group)
+        return groups
 
     def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
         return self._whole[slot]
@@ -137,7 +141,7 @@ class Diagonal(Layout):
             yield slot, (owner == slot) | everywhere
 
     def slot_of(self, left: int, right: int) -> int | None:
-        """The slot of a pair of groups that is in one."""
+        """Return the slot that evaluates a pair of groups, or None if no slot or more than one slot does."""
         return self.owner[left] if left == right and left not in self.split else None
 
     @property
@@ -145,9 +149,8 @@ class Diagonal(Layout):
         return not self.splits
 
     def handed_on(self) -> Diagonal:
-        """Results of a split group would lie in several slots."""
-        if self.splits:
-            raise QueryError("no operator can share the slots of a join with split groups")
+        if self.splits:  # the results of a hot group are in several slots
+            raise QueryError("no operator can share the slots of a join that has hot groups")
         return self
 
     def fits(self, groups: int) -> bool:
@@ -163,12 +166,12 @@ class Diagonal(Layout):
         return cls(tuple(data["owner"]), data["slots"], splits)
 
 
-# --- in a plan -----------------------------------------------------------------------------------------------------
+# --- routers -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EvenRouter(Router):
-    """Every tuple to one slot, evenly; only pairs of one group are compared, of which the results are a part."""
+    """The base of routers that send each tuple to one slot, evenly. Only tuples of the same group are compared."""
 
     chosen: ClassVar[bool] = False
     sends: ClassVar[bool] = True
@@ -201,7 +204,7 @@ class EvenRouter(Router):
 
 @dataclass(frozen=True)
 class HashRouter(EvenRouter):
-    """By the hash of some columns."""
+    """Routing by the hash of some columns."""
 
     columns: tuple[str, ...]
 
@@ -219,7 +222,10 @@ class HashRouter(EvenRouter):
 
 @dataclass(frozen=True)
 class ContentRouter(EvenRouter):
-    """Anywhere: by the hash of the whole tuple, so that the answer does not depend on who sent it."""
+    """Routing by the hash of the whole tuple, for operators without keys.
+
+    The slot of a tuple then does not depend on the task that sent the tuple.
+    """
 
     kind: ClassVar[str] = "content"
     FORM: ClassVar[dict[str, validators.Form]] = {}

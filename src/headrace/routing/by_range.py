@@ -1,12 +1,14 @@
-"""By ranges of a number: for joins that keep two numbers near each other.
+"""Routing by ranges of a number, for joins whose predicate bounds the distance of two numbers (band joins).
 
-Invariant: the group of a value rises with the value (NaN is the largest, as DuckDB has it), so a point between the two
-ends of an interval is in a group between theirs. An interval that is made wider by a distance d is made wider by a
-little more, so that a point whose computed distance is d lies in it, however the computation was rounded.
+Invariant: the group of a value increases with the value (NaN is the largest, as in DuckDB), so a point between the two
+ends of an interval is in a group between the groups of the ends. An interval that is widened by a distance d is widened
+by slightly more than d, so that the interval contains every point whose computed distance is d, however the computation
+was rounded.
 
-A pair belongs to the group of its point; the interval that must hold the point begins in that group or in one before it,
-at most `reach` groups before. A slot owns neighbouring groups of points and reads intervals from as many groups before
-its own as any of them can reach over. Bounds are chosen from a sample, once: state is grouped by them.
+One side of the join has points, the other intervals. A pair belongs to the group of its point. The interval that must
+contain the point begins in that group or at most `reach` groups before. A slot owns neighbouring groups of points and
+also reads the intervals of the `reach` groups before its own. Bounds are chosen once, from a sample, because state is
+grouped by them.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ _MORE = 1 + 2.0**-50  # a computed distance of d can be one of d * (1 + 2^-53)
 
 
 def range_of(table: pa.Table, column: str, bounds: Sequence[float], move: float = 0.0) -> Groups:
-    """The range of every value, moved by a distance; no value is null."""
+    """Return the range of every value after adding `move` to the value. The column must not contain nulls."""
     values = as_numbers(table.column(column))
     if move:
         values = np.nextafter(values + move * _MORE, np.inf if move > 0 else -np.inf)
@@ -49,7 +51,7 @@ def range_of(table: pa.Table, column: str, bounds: Sequence[float], move: float 
 
 
 def as_numbers(column: pa.ChunkedArray) -> Values:
-    """Numbers and times as 64-bit integers or doubles that order alike."""
+    """Return numbers and times as 64-bit integers or doubles in the same order."""
     kind = column.type
     if pa.types.is_floating(kind):
         return np.asarray(column.cast(pa.float64()))
@@ -59,7 +61,7 @@ def as_numbers(column: pa.ChunkedArray) -> Values:
 
 
 def even_bounds(values: Values, ranges: int) -> tuple[float, ...]:
-    """Bounds of at most so many ranges that hold about equally many of a sample; fewer where values repeat.
+    """Return the bounds of at most `ranges` ranges that contain about equally many values; fewer if values repeat.
 
     >>> even_bounds(np.arange(8), 4)
     (2, 4, 6)
@@ -75,10 +77,12 @@ def even_bounds(values: Values, ranges: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class RangeGrouping(Grouping):
-    """By the range that a number lies in, or (two columns) in which the interval from the first, less the width, to the
-    second, plus the width, begins."""
+    """Grouping by the range that contains a number (one column) or the start of an interval (two columns).
 
-    bounds: tuple[float, ...]  # where each range but the first begins
+    The interval is from the first column minus `width` to the second column plus `width`.
+    """
+
+    bounds: tuple[float, ...]  # start of each range but the first
     width: float = 0.0
     drop_null: ClassVar[bool] = True
     keeps_hash: ClassVar[bool] = False
@@ -99,12 +103,12 @@ class RangeGrouping(Grouping):
 
 @dataclass(frozen=True)
 class Ranges(Layout):
-    """Every slot owns neighbouring groups of points; intervals are on the other side."""
+    """A layout in which each slot owns neighbouring groups of points. The intervals are on the other side."""
 
-    total: int  # groups
-    busy: int  # slots that own some
+    total: int  # number of groups
+    busy: int  # number of slots that own groups
     points: int  # side of the points: 0 left, 1 right
-    first: int = 0
+    first: int = 0  # first slot that owns groups
 
     kind: ClassVar[str] = "ranges"
     FORM: ClassVar[validators.Form] = validators.record(
@@ -113,7 +117,7 @@ class Ranges(Layout):
 
     def __post_init__(self) -> None:
         if self.total < 1 or self.busy < 1 or self.points not in (0, 1):
-            raise QueryError(f"ranges need groups, slots and a side, 0 or 1; found {self}")
+            raise QueryError(f"ranges need at least one group and one slot, and points on side 0 or 1; found {self}")
 
     @property
     def slots(self) -> int:
@@ -150,17 +154,17 @@ class Ranges(Layout):
 
 def _rising(value: Any, key: str) -> Any:
     if type(value) is not list or not 0 < len(value) < MOST_GROUPS or not are_rising(value):
-        raise validators.refuse(key, "numbers that rise, at least one", value)
+        raise validators.refuse(key, "increasing numbers, at least one", value)
     return value
 
 
 @dataclass(frozen=True)
 class RangesRouter(Router):
-    """By the range that a number lies in."""
+    """Routing by the range that contains a number."""
 
     columns: tuple[str, ...]
-    bounds: tuple[float, ...]  # where each range but the first begins
-    points: int  # side that has the number; the other has intervals
+    bounds: tuple[float, ...]  # start of each range but the first
+    points: int  # side with the number: 0 left, 1 right; the other side has intervals
 
     kind: ClassVar[str] = "ranges"
     FORM: ClassVar[dict[str, validators.Form]] = {
@@ -178,7 +182,7 @@ class RangesRouter(Router):
 
     @property
     def preference(self) -> tuple[int, ...]:
-        return (1, 0, 0)  # a grid's shape can change later, ranges are for good
+        return (1, 0, 0)  # a grid is preferred: its shape can change later, ranges cannot
 
     @property
     def extreme(self) -> bool:
@@ -194,12 +198,12 @@ class RangesRouter(Router):
     def wrong(self, slots: int) -> str | None:
         if self.bounds and are_rising(self.bounds):
             return None
-        return f"ranges need bounds that rise, at least one; found {list(self.bounds)!r:.100}"
+        return f"ranges need increasing bounds, at least one; found {list(self.bounds)!r:.100}"
 
     def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         used = self.groups
         parts = [((used * s // slots), (used * (s + 1) // slots)) for s in range(slots)]
-        # an interval that begins in a range before a slot's own may extend into it
+        # a slot also reads intervals that begin in an earlier range and extend into its own
         point = [(stop - start) / used for start, stop in parts]
         interval = [(stop - max(start - load.reach, 0)) / used if stop > start else 0.0 for start, stop in parts]
         whole = [a + b for a, b in zip(load.sending, load.state, strict=True)]

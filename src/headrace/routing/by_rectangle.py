@@ -1,8 +1,8 @@
-"""By rectangles: any pair of tuples can be a result, so every pair of groups is in exactly one slot.
+"""Routing by rectangles: any pair of tuples can be a result, so every pair of groups is in exactly one slot.
 
-Invariant: the square of groups is cut into rows, row i into b_i cells, the b_i sum to N; a row's height is in proportion to
-b_i, so every cell is 1/N of the square for any N. One row of N cells, or N rows of one cell, replicates one side (load
-diffusion); sqrt(N) equal rows are StreamCloud's grid.
+Invariant: the square of left groups x right groups is cut into rows, and row i into b_i cells. The b_i sum to N, the
+number of slots. The height of a row is proportional to b_i, so every cell is 1/N of the square for any N. One row of N
+cells, or N rows of one cell, replicates one side (load diffusion); sqrt(N) equal rows are StreamCloud's grid.
 """
 
 from __future__ import annotations
@@ -18,17 +18,20 @@ from headrace.routing.base import GROUPS, SLOT, SLOTS, Adaptation, Layout, Route
 from headrace.routing.by_hash import Diagonal
 from headrace.support import validators
 
-Interval = tuple[int, int]  # groups from .. to, the end excluded
+Interval = tuple[int, int]  # (first group, last group + 1)
 
 
 @dataclass(frozen=True)
 class Rectangles(Layout):
-    """The square of groups cut into cells; `transposed` makes the rows intervals of the right groups."""
+    """A layout that cuts the square of groups into cells, one per slot.
 
-    total: int  # groups
-    rows: tuple[int, ...]  # cells in each row
+    A row is an interval of left groups or, with `transposed`, of right groups.
+    """
+
+    total: int  # number of groups
+    rows: tuple[int, ...]  # number of cells in each row
     transposed: bool = False
-    first: int = 0  # slot: those before it have nothing to do
+    first: int = 0  # first slot that owns a cell
 
     kind: ClassVar[str] = "rectangles"
     FORM: ClassVar[validators.Form] = validators.record(
@@ -47,7 +50,7 @@ class Rectangles(Layout):
 
     @cached_property
     def cells(self) -> tuple[tuple[Interval, Interval], ...]:
-        """(left groups, right groups) of every slot."""
+        """Return the (left groups, right groups) of every slot."""
         found: list[tuple[Interval, Interval]] = [((0, 0), (0, 0))] * self.first
         done, busy = 0, sum(self.rows)
         for cells in self.rows:
@@ -75,7 +78,7 @@ class Rectangles(Layout):
         return False
 
     def handed_on(self) -> Diagonal:
-        """Every group where its pair with itself is met: how the results of an equality join lie in these slots."""
+        """Return the layout that gives group g to the slot of the pair (g, g), where an equality join has its results."""
         owners = tuple(self.slot_of(group, group) for group in range(self.total))
         return Diagonal(tuple(owner for owner in owners if owner is not None), self.slots)
 
@@ -100,18 +103,21 @@ class Rectangles(Layout):
 
 
 def even_shapes(slots: int) -> list[tuple[int, ...]]:
-    """Every way to cut N slots into rows that are as even as N allows."""
+    """Return every way to cut `slots` slots into rows whose lengths differ by at most one."""
     return [tuple(slots // a + (i < slots % a) for i in range(a)) for a in range(1, slots + 1)]
 
 
 def busiest_reads(rows: tuple[int, ...], left: float, right: float) -> float:
-    """The most that one slot must read of `left` and `right` tuples."""
+    """Return how many of `left` and `right` tuples the busiest slot must read."""
     slots = sum(rows)
     return max(left * cells / slots + right / cells for cells in rows)
 
 
 def best_rectangles(groups: int, slots: int, left: float, right: float) -> Rectangles:
-    """The shape, or its transpose, whose busiest slot reads least; ties go to the fewest rows."""
+    """Return the shape whose busiest slot reads least.
+
+    Ties go to the shape that is not transposed, then to the shape with the fewest rows.
+    """
     options = [
         (busiest_reads(rows, *sides), transposed, rows)
         for rows in even_shapes(slots)
@@ -121,14 +127,17 @@ def best_rectangles(groups: int, slots: int, left: float, right: float) -> Recta
     return Rectangles(groups, rows, transposed)
 
 
-# --- in a plan -----------------------------------------------------------------------------------------------------
+# --- routers -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class GridRouter(Router):
-    """One side by rows, the other by columns of a rectangle; without a shape, whichever the load asks for."""
+    """Routing of one side by the rows and of the other side by the columns of a rectangle.
 
-    shape: tuple[int, ...] = ()  # cells in each row
+    An empty shape stands for the shape that suits the load.
+    """
+
+    shape: tuple[int, ...] = ()  # number of cells in each row
     transposed: bool = False
 
     kind: ClassVar[str] = "grid"
@@ -152,7 +161,7 @@ class GridRouter(Router):
 
     @property
     def extreme(self) -> bool:
-        return len(self.shape) == 1  # one side is replicated whole
+        return len(self.shape) == 1  # one side is fully replicated
 
     @property
     def groups(self) -> int:
@@ -169,7 +178,7 @@ class GridRouter(Router):
 
     def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         across = sum(cells * cells for cells in self.shape) / slots  # copies of a tuple by rows
-        down = len(self.shape)  # and of one by columns
+        down = len(self.shape)  # copies of a tuple by columns
         whole = tuple(a + b for a, b in zip(load.sending, load.state, strict=True))
         turn = slice(None, None, -1) if self.transposed else slice(None)
         by_rows, by_columns = load.sending[turn]

@@ -1,8 +1,8 @@
-"""By a split's own rule: the tuples of a substream are in one group, and a group belongs to one slot.
+"""Routing by the rule of a split: the tuples of a substream are in one group, and a group belongs to one slot.
 
-Invariant: the group of a substream depends on its number, on how many there are and on the number of groups, and on
-nothing else; where there are more substreams than groups, neighbours share one. A tuple for every substream is in the
-group `EVERYWHERE`: written once, read by every slot.
+Invariant: the group of a substream depends only on the number of the substream, the number of substreams and the number
+of groups. If there are more substreams than groups, neighbouring substreams share a group. A tuple for every substream
+is in the group `EVERYWHERE`: the tuple is written once and every slot reads it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from headrace.routing.base import EVERYWHERE, GROUPS, NOWHERE, Adaptation, Group
 from headrace.routing.by_hash import EvenRouter
 from headrace.support import validators
 
-SEPARATE = 1024  # substreams that get a group each; a manifest names every group
+SEPARATE = 1024  # most substreams with a separate group each; the limit exists because a manifest names every group
 
 
 @dataclass(frozen=True)
 class SubstreamGrouping(Grouping):
-    """By one column: the number of a substream, `EVERYWHERE` or `NOWHERE`."""
+    """Grouping by one column, which holds the number of a substream, `EVERYWHERE` or `NOWHERE`."""
 
     substreams: int
     drop_null: ClassVar[bool] = False
@@ -32,7 +32,7 @@ class SubstreamGrouping(Grouping):
 
     def groups(self, table: pa.Table, total: int) -> Groups:
         every = self._group(np.arange(self.substreams), total)
-        by_number = np.append(every, (EVERYWHERE, NOWHERE)).astype(np.int32)  # the two are numbers from the end
+        by_number = np.append(every, (EVERYWHERE, NOWHERE)).astype(np.int32)  # both are negative: indexes from the end
         found: Groups = by_number[np.asarray(table.column(self.columns[0]))]
         return found
 
@@ -40,7 +40,7 @@ class SubstreamGrouping(Grouping):
         return numbers * total // self.substreams
 
     def members(self, groups: list[int], total: int) -> list[int]:
-        """The substreams that are in these groups."""
+        """Return the substreams in these groups."""
         every = np.arange(self.substreams, dtype=np.int64)
         found: list[int] = every[np.isin(self._group(every, total), groups)].tolist()
         return found
@@ -51,10 +51,10 @@ class SubstreamGrouping(Grouping):
 
 @dataclass(frozen=True)
 class SubstreamRouter(EvenRouter):
-    """To the slot that has the substream; tuples for all of them to every slot."""
+    """Routing to the slot that owns the substream. Tuples for all substreams go to every slot."""
 
     substreams: int
-    rule: str  # in words
+    rule: str  # the rule of the split, as text
 
     kind: ClassVar[str] = "substreams"
     FORM: ClassVar[dict[str, validators.Form]] = {"substreams": GROUPS, "rule": validators.text}

@@ -1,12 +1,12 @@
-"""The hash that puts tuples into groups.
+"""The hash that assigns tuples to groups.
 
-Invariant: the group of a tuple depends on the canonical values of its columns and on the number of groups, and on
-nothing else: not on the machine, the version of a library, the chunking of a table or the order of its rows. State
-on disk relies on it, so a change here is a change of the state format (tests/unit/routing holds golden values).
+Invariant: the group of a tuple depends only on the canonical values of its columns and on the number of groups. It does
+not depend on the machine, the version of a library, the chunking of a table or the order of its rows. State on disk
+relies on this, so a change of the hash is a change of the state format (tests/unit/routing has golden values).
 
-Canonical: whole numbers, booleans, dates and times as 64-bit integers; floating point numbers as 64-bit patterns
-with -0.0 as 0.0 and one NaN; text and bytes by XXH3-64 of their bytes; decimals by their 128 bits; nested values by
-the text DuckDB gives them. Each 64-bit value is mixed by the finaliser of SplitMix64.
+Canonical values: integers, booleans, dates and times as 64-bit integers; floating-point numbers as 64-bit patterns with
+-0.0 as 0.0 and a single NaN; text and bytes by XXH3-64 of their bytes; decimals by their 128 bits; nested values by
+DuckDB's text for them. Each 64-bit value is mixed by the finaliser of SplitMix64.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace.columnar.types import has_float
 Hashes = npt.NDArray[np.uint64]
 Groups = npt.NDArray[np.int32]
 
-HASH = "__h"  # the column of tuples in state that holds the hash of their key
+HASH = "__h"  # the column in state that holds the hash of a tuple's key
 NULL = np.uint64(0x9AE16A3B2F90404F)
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 
@@ -34,24 +34,27 @@ _SEED = np.uint64(0x9E3779B97F4A7C15)
 def groups_of(
     table: pa.Table, columns: Sequence[str], groups: int, types: Sequence[pa.DataType] | None = None
 ) -> Groups:
-    """The group of every row by the given columns, each first cast to its type in `types`."""
+    """Return the group of every row by the hash of `columns`, each cast to its type in `types` first."""
     return scale(hash_rows(table, columns, types), groups)
 
 
 def scale(hashes: Hashes, groups: int) -> Groups:
-    """Groups are equal ranges of the upper half of the hash, so tuples sorted by hash are sorted by group."""
+    """Return the groups of hashes.
+
+    Groups are equal ranges of the upper 32 bits of the hash, so tuples sorted by hash are also sorted by group.
+    """
     scaled = ((hashes >> np.uint64(32)) * np.uint64(groups)) >> np.uint64(32)
     return scaled.astype(np.int32)
 
 
 def hash_column_of(table: pa.Table) -> Hashes:
-    """Those that stand beside the tuples."""
+    """Return the hashes that the table stores in the column `__h`."""
     column = table.column(HASH)
     return np.asarray(column.chunk(0) if column.num_chunks == 1 else column)
 
 
 def hash_rows(table: pa.Table, columns: Sequence[str], types: Sequence[pa.DataType] | None = None) -> Hashes:
-    """One 64-bit hash per row over the given columns, in their order."""
+    """Return one 64-bit hash per row over `columns`, in the given order, each cast to its type in `types` first."""
     total = np.full(table.num_rows, _SEED, dtype=np.uint64)
     for index, name in enumerate(columns):
         column = table.column(name)
@@ -62,7 +65,7 @@ def hash_rows(table: pa.Table, columns: Sequence[str], types: Sequence[pa.DataTy
 
 
 def hash_column(column: pa.ChunkedArray) -> Hashes:
-    """One 64-bit hash per value."""
+    """Return one 64-bit hash per value."""
     if not isinstance(column, pa.ChunkedArray):
         return _hash_array(column)
     if column.num_chunks > 1 and column.nbytes > SAFE:  # more text than one array holds
@@ -114,7 +117,7 @@ def _floats(array: pa.Array) -> Hashes:
 
 
 def _texts(array: pa.Array) -> Hashes:
-    """Each distinct value is hashed once: keys repeat."""
+    """Hash each distinct value once, because keys repeat."""
     encoded = pc.dictionary_encode(array.cast(pa.binary()))
     distinct = np.array([xxhash.xxh3_64_intdigest(v) for v in encoded.dictionary.to_pylist()] or [0], dtype=np.uint64)
     found: Hashes = distinct[np.asarray(encoded.indices.fill_null(0))]
@@ -129,7 +132,7 @@ def _decimals(array: pa.Array) -> Hashes:
 
 
 def _nested(array: pa.Array) -> Hashes:
-    if has_float(array.type):  # equal values can have unequal texts (-0.0): one group is slow but right
+    if has_float(array.type):  # equal values can have different texts (-0.0); a single group is slow but correct
         return np.zeros(len(array), dtype=np.uint64)
     text = duck.run_select("SELECT CAST(c AS VARCHAR) AS c FROM __tuples", {duck.TUPLES: pa.table({"c": array})})
     return hash_column(text.column(0))

@@ -1,4 +1,4 @@
-"""All tuples to one slot, in sequence: for what cannot be done side by side."""
+"""Routing of all tuples to one slot, in sequence, for operators that cannot run in parallel."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class OneSlotRouter(EvenRouter):
 
     @property
     def preference(self) -> tuple[int, ...]:
-        return (2, 0, 0)  # whatever costs as much and uses more slots is better
+        return (2, 0, 0)  # at equal cost, any router that uses more slots is preferred
 
     def slots(self, given: int) -> int:
         return 1
 
     def wrong(self, slots: int) -> str | None:
-        return None if slots == 1 else f"{slots} slots, but it is all done by one; write 1"
+        return None if slots == 1 else f"the router uses one slot; found slots = {slots}; set slots to 1"
 
     def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         sent = sum(load.sending)

@@ -1,4 +1,4 @@
-"""Whole physical windows as they come, dealt out in turn: the stateless steps behind a source need no exchange."""
+"""Routing of whole physical windows in turn, for the stateless steps after a source, which need no exchange."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class RoundRobinRouter(EvenRouter):
         return (self.kind,)
 
     def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
-        taken = sum(load.sending)
-        return routing_cost(load, taken, taken / slots, 0.0)
+        tuples = sum(load.sending)
+        return routing_cost(load, tuples, tuples / slots, 0.0)
 
     def __str__(self) -> str:
         return "whole windows, as they come"

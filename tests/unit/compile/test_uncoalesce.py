@@ -70,5 +70,5 @@ def test_a_producer_with_another_layout_keeps_an_exchange() -> None:
 def test_a_plan_that_hands_tuples_to_another_layout_cannot_be_made() -> None:
     plan = plan_of(outer().aggregate(by=["caller"], window="1 minute", n="count(*)"))
     apart = [replace(o, stage=1, follows="" if o.name == "aggregate-1" else o.follows) for o in plan.operators]
-    with pytest.raises(EngineError, match="within stage 1, but not its layout"):
+    with pytest.raises(EngineError, match="within stage 1, but the two have different layouts"):
         replace(plan, operators=tuple(apart))

@@ -125,7 +125,7 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "no meanings": (without("query", "means"), "query should be an object with means"),
     "bounds": (
         at("query", "routers", to={"join-1": {"kind": "ranges", "columns": ["l.x"], "bounds": [2, 1], "points": 0}}),
-        "query.routers.join-1.bounds should be numbers that rise",
+        "query.routers.join-1.bounds should be increasing numbers",
     ),
     "router": (at("query", "routers", to={"join-1": {"kind": "magic"}}), "query.routers.join-1.kind should be one of"),
     "history": (at("control", "history", to=[7]), r"control.history\[0\]"),

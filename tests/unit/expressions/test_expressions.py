@@ -551,7 +551,7 @@ WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
     "name with a space at its end": (lambda s: s.map(**{"a ": "x"}), QueryError, "begin or end with a space"),
     "name of 10,000 characters": (lambda s: s.map(**{"a" * 10_000: "x"}), QueryError, "10000 characters; at most 255"),
     "unprintable name": (lambda s: s.map(**{"a\0b": "x"}), QueryError, "cannot be printed"),
-    "union of other schemas": (lambda s: s.union(s.map("x")), QueryTypeError, "streams of one schema"),
+    "union of other schemas": (lambda s: s.union(s.map("x")), QueryTypeError, "streams with the same schema"),
     "union of nothing": (lambda s: s.union(), QueryError, "at least one other stream"),
     "union with a number": (lambda s: s.union(3), QueryTypeError, "union takes streams; found 3"),
     "join with a number": (lambda s: s.join(3, on="true", within="1 second"), QueryTypeError, "join takes streams"),

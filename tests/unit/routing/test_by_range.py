@@ -71,5 +71,5 @@ def test_every_pair_is_met_in_one_slot(total: int, busy: int, points: int, first
 
 
 def test_no_ranges_without_groups_and_slots() -> None:
-    with pytest.raises(QueryError, match="ranges need groups, slots and a side"):
+    with pytest.raises(QueryError, match="ranges need at least one group and one slot"):
         Ranges(4, 0, 0)

@@ -127,8 +127,8 @@ def test_shapes_use_every_slot() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Diagonal((0, 1, 2), 2), "gives a group to another slot"),
-        (lambda: Diagonal((0, -1), 2), "gives a group to another slot"),
+        (lambda: Diagonal((0, 1, 2), 2), "a slot outside 0 to 1"),
+        (lambda: Diagonal((0, -1), 2), "a slot outside 0 to 1"),
         (lambda: Rectangles(8, ()), "at least one cell"),
         (lambda: Rectangles(8, (2, 0)), "at least one cell"),
         (lambda: Rectangles(8, (2, -1)), "at least one cell"),

@@ -79,8 +79,8 @@ def test_it_lays_out_the_slots_it_says_and_costs_no_less_than_its_share(router: 
 
 def test_ways_that_cannot_route_to_so_many_slots_say_why() -> None:
     assert "with the sum 4" in (GridRouter((2, 1)).wrong(4) or "")
-    assert "all done by one" in (OneSlotRouter().wrong(2) or "")
-    assert "bounds that rise" in (RangesRouter(("x",), (2.0, 1.0), 0).wrong(2) or "")
+    assert "set slots to 1" in (OneSlotRouter().wrong(2) or "")
+    assert "increasing bounds" in (RangesRouter(("x",), (2.0, 1.0), 0).wrong(2) or "")
 
 
 LAYOUTS: list[Layout] = [

@@ -204,8 +204,8 @@ def test_given_costs_count_instead_of_measured_ones(inputs: tuple[Input, Input])
         ({"format": 1, "rates": 5}, "rates must be an object of numbers; found 5"),
         ({"format": 1, "rates": {"calls": "many"}}, "rates of calls must be zero or more, at most 1e.18; found 'many'"),
         ({"format": 1, "costs": {"join-1": -1}}, "costs of join-1 must be zero or more, at most 1e.18; found -1"),
-        ({"format": 1, "bounds": {"join-1": 5}}, "bounds of join-1 must be numbers that rise; found 5"),
-        ({"format": 1, "bounds": {"join-1": [2, 1]}}, "bounds of join-1 must be numbers that rise"),
+        ({"format": 1, "bounds": {"join-1": 5}}, "bounds of join-1 must be increasing numbers; found 5"),
+        ({"format": 1, "bounds": {"join-1": [2, 1]}}, "bounds of join-1 must be increasing numbers"),
     ],
 )
 def test_what_are_no_figures_is_refused(data: dict[str, object], message: str) -> None:

@@ -46,7 +46,7 @@ def broken(change: Any) -> dict[str, Any]:
             lambda d: d["subqueries"][0].update(
                 router={"kind": "ranges", "columns": ["l.x"], "points": 0, "bounds": [1, float("nan")]}
             ),
-            "router.bounds should be numbers that rise",
+            "router.bounds should be increasing numbers",
         ),
         (lambda d: d["subqueries"][0]["router"].update(shape=[2]), "router should be an object with the fields"),
         (lambda d: d["subqueries"][0].update(inputs=[None]), "inputs must be a list of texts"),
