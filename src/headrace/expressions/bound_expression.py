@@ -283,7 +283,7 @@ def _literal(node: BoundNode) -> str:
 
 def _scaled(whole: int, kind: ValueType) -> str:
     """
-    >>> _scaled(-5, Kind("DECIMAL", 4, 2)), _scaled(1234, Kind("DECIMAL", 4, 0))
+    >>> _scaled(-5, ValueType("DECIMAL", 4, 2)), _scaled(1234, ValueType("DECIMAL", 4, 0))
     ('-0.05', '1234')
     """
     if not kind.scale:

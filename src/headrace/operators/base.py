@@ -6,7 +6,7 @@ needs of its inputs, its state, its time, what it does in a slot, its load, and 
 Invariant: an answer that an author must think about has no default, and an operator that lacks one cannot be made. The
 defaults describe an operator that has no special ability: its tuples find their slots in one way, after an exchange; it
 has no keyed table and no window of event time; each of its groups is in one slot. What several operators share is in
-classes in between: how state is kept (`Appended`, `Replaced`), and in `headrace.operators.keyed_operator`, `.joins` and
+classes in between: how state is kept (`AppendedState`, `ReplacedState`), and in `headrace.operators.keyed_operator`, `.joins` and
 `.aggregates` what keyed operators, joins and aggregates have in common.
 """
 

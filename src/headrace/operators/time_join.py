@@ -132,9 +132,9 @@ def plan(node: nodes.TimeJoin, sofar: PlanBuilder) -> Flow | list[Flow]:
 def window_overlap(span: float, w1: float, w2: float) -> float:
     """The share of all pairs of two streams over a span that lie within each other's windows.
 
-    >>> meeting(10.0, 10.0, 10.0)
+    >>> window_overlap(10.0, 10.0, 10.0)
     1.0
-    >>> meeting(10.0, 5.0, 5.0)
+    >>> window_overlap(10.0, 5.0, 5.0)
     0.75
     """
     if span <= 0 or math.isinf(span):

@@ -114,7 +114,7 @@ def _percent(share: float) -> str:
 def amount_text(number: float) -> str:
     """A number as people read it.
 
-    >>> [amount(n) for n in (0, 0.1234, 7.25, 1234.6, 12_345_678, 3.2e12)]
+    >>> [amount_text(n) for n in (0, 0.1234, 7.25, 1234.6, 12_345_678, 3.2e12)]
     ['0', '0.123', '7.25', '1,235', '12.3 M', '3,200 G']
     """
     if number >= 1e10:

@@ -365,7 +365,7 @@ def _change(rows: int) -> str:
 def busy_bars(busy: Sequence[float]) -> str:
     """How busy every slot is, as a small chart.
 
-    >>> bars([0.0, 0.5, 1.0])
+    >>> busy_bars([0.0, 0.5, 1.0])
     '3, busy: ▁▅█'
     """
     levels = "▁▂▃▄▅▆▇█"
@@ -482,7 +482,7 @@ class JsonLines:
 
 def rate_text(value: float) -> str:
     """
-    >>> rate(12345.6), rate(3.21), rate(0)
+    >>> rate_text(12345.6), rate_text(3.21), rate_text(0)
     ('12,346', '3.2', '0')
     """
     return f"{value:.1f}" if 0 < value < 10 else f"{value:,.0f}"
@@ -490,7 +490,7 @@ def rate_text(value: float) -> str:
 
 def seconds_text(value: float) -> str:
     """
-    >>> seconds(0.0421), seconds(1.24)
+    >>> seconds_text(0.0421), seconds_text(1.24)
     ('42 ms', '1.2 s')
     """
     return f"{value * 1000:.0f} ms" if value < 0.995 else f"{value:.1f} s"
@@ -498,7 +498,7 @@ def seconds_text(value: float) -> str:
 
 def size_text(count: float) -> str:
     """
-    >>> size(812), size(1536), size(3 << 30)
+    >>> size_text(812), size_text(1536), size_text(3 << 30)
     ('812 B', '1.5 KiB', '3.0 GiB')
     """
     if count < 1024:
@@ -513,8 +513,10 @@ def size_text(count: float) -> str:
 def slowest_source(watermarks: Mapping[str, int | None]) -> str | None:
     """The source that those beside it wait for, where there is one.
 
-    >>> hindmost({"calls": 5, "prices": None}), hindmost({"calls": 5}), hindmost({"calls": 5, "prices": 5})
-    ('prices', None, None)
+    >>> slowest_source({"calls": 5, "prices": None})
+    'prices'
+    >>> slowest_source({"calls": 5}), slowest_source({"calls": 5, "prices": 5})
+    (None, None)
     """
     reached = {name: -math.inf if time is None else time for name, time in watermarks.items()}
     least = [name for name, time in reached.items() if time == min(reached.values())]
@@ -524,9 +526,9 @@ def slowest_source(watermarks: Mapping[str, int | None]) -> str | None:
 def sources_text(watermarks: Mapping[str, int | None]) -> str:
     """How far each source has come, on one line.
 
-    >>> complete({"calls": 1_700_000_000_500_000})
+    >>> sources_text({"calls": 1_700_000_000_500_000})
     'complete until 2023-11-14 22:13:20 UTC'
-    >>> complete({"calls": 1_700_000_000_500_000, "prices": None})
+    >>> sources_text({"calls": 1_700_000_000_500_000, "prices": None})
     'complete until 2023-11-14 22:13:20 UTC (calls), - (prices, furthest behind)'
     """
     if len(watermarks) == 1:
@@ -539,7 +541,7 @@ def sources_text(watermarks: Mapping[str, int | None]) -> str:
 def time_text(micros: int | None) -> str:
     """A watermark as a UTC time; the ends of time as a dash.
 
-    >>> clock(1_700_000_000_500_000), clock(None)
+    >>> time_text(1_700_000_000_500_000), time_text(None)
     ('2023-11-14 22:13:20 UTC', '-')
     """
     try:

@@ -9,7 +9,7 @@ from typing import Any
 def argument_kind(value: Any) -> str:
     """One of a few kinds that are easily taken for another, or "".
 
-    >>> kind_of(lambda t: t), kind_of(3)
+    >>> argument_kind(lambda t: t), argument_kind(3)
     ('function', '')
     """
     module, name = type(value).__module__.partition(".")[0], type(value).__name__
@@ -25,7 +25,7 @@ def argument_kind(value: Any) -> str:
 def describe_argument(value: Any) -> str:
     """A value in an error: by its kind where its own text would say less or go on for pages.
 
-    >>> named(3), named(lambda t: t), named({"b": "a + 1"})
+    >>> describe_argument(3), describe_argument(lambda t: t), describe_argument({"b": "a + 1"})
     ('3', 'a lambda', "a dict {'b': 'a + 1'}")
     """
     kind = argument_kind(value)

@@ -12,7 +12,7 @@ EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 def to_micros(time: dt.datetime) -> int:
     """A time with a zone in microseconds since 1970.
 
-    >>> micros(dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC))
+    >>> to_micros(dt.datetime(1969, 12, 31, 23, 59, 59, 999_999, dt.UTC))
     -1
     """
     return (time - EPOCH) // dt.timedelta(microseconds=1)
@@ -21,7 +21,7 @@ def to_micros(time: dt.datetime) -> int:
 def to_datetime(time: int) -> dt.datetime:
     """With the zone UTC; Python has no years before 1 and after 9999: OverflowError.
 
-    >>> as_datetime(-1)
+    >>> to_datetime(-1)
     datetime.datetime(1969, 12, 31, 23, 59, 59, 999999, tzinfo=datetime.timezone.utc)
     """
     return EPOCH + dt.timedelta(microseconds=time)

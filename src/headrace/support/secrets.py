@@ -190,7 +190,8 @@ def _is_secret(name: str, value: Any) -> bool:
 def mask_secrets(value: Any, name: str = "") -> Any:
     """Return a value, of settings by name as well, without what is secret in it.
 
-    >>> masked({"user": "ann", "kafka": {"sasl.password": "x"}, "url": "https://ann:x@host/?token=y", "key": Secret("KEY")})
+    >>> given = {"user": "ann", "kafka": {"sasl.password": "x"}, "url": "https://ann:x@host/?token=y"}
+    >>> mask_secrets({**given, "key": Secret("KEY")})
     {'user': 'ann', 'kafka': {'sasl.password': '***'}, 'url': 'https://***@host/?token=***', 'key': secret('KEY')}
     """
     if isinstance(value, Mapping):

@@ -43,7 +43,7 @@ def assign_pieces(taken: Sequence[TakenInput], splitters: Splitters) -> list[lis
 def balance_sizes(sizes: Sequence[int], hands: int) -> list[list[int]]:
     """Places of sizes, to at most so many hands, none of them empty.
 
-    >>> deal([5, 1, 4, 2], 2)
+    >>> balance_sizes([5, 1, 4, 2], 2)
     [[0, 1], [2, 3]]
     """
     heap = [(0, hand) for hand in range(min(hands, len(sizes)))]

@@ -12,7 +12,7 @@ def search(holds: Callable[[int], bool], first: int, resolution: float) -> int:
 
     >>> tried = []
     >>> search(lambda n: tried.append(n) or n <= 300, 64, 0.1), tried
-    (288, [64, 128, 256, 512, 384, 320, 288])
+    (288, [64, 128, 256, 512, 384, 320, 288, 304])
     """
     good, bad = 0, first
     while bad <= MOST and holds(bad):

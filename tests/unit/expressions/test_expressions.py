@@ -739,9 +739,9 @@ SMALL = """
 import os, pyarrow as pa
 from headrace.columnar import duck
 from headrace.errors import HeadraceError
-duck.guard()
+duck.guard_memory()
 try:
-    print(duck.run("SELECT a + 1 AS b FROM t", {"t": pa.table({"a": [1]})}).column(0)[0])
+    print(duck.run_select("SELECT a + 1 AS b FROM t", {"t": pa.table({"a": [1]})}).column(0)[0])
 except HeadraceError as error:
     print(error)
 """

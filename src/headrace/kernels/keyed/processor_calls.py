@@ -244,7 +244,7 @@ def user_code_error(what: str, error: BaseException) -> DataError:
 
 def _lines(error: BaseException) -> str:
     """The method of the user's, and the innermost calls; what headrace itself does below them tells nobody anything."""
-    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is `user_code.call`
+    frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is `call_user_code`
     if isinstance(error, HeadraceError):
         while len(frames) > 1 and frames[-1].filename.startswith(_OWN):
             frames.pop()
