@@ -1,7 +1,6 @@
 """What differs between Spark 4.0 and 4.3: the only module that asks which Spark this is.
 
-Whatever else the engine uses of Spark, all of them have, and `tests/unit/spark/test_compat.py` lists it: it grows by what
-`make test SPARK=4.0` was seen to pass with.
+Whatever else the engine uses of Spark, all of them have: `make test SPARK=4.0` and its like try it.
 """
 
 from __future__ import annotations
