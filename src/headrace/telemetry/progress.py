@@ -182,17 +182,12 @@ class Progress:
         self.restore(manifest, last)
         doubted = {predicate for report in reports for predicate in report.doubted}
         self.joins = {n: _in_doubt(how, self._predicates.get(n) in doubted) for n, how in self.joins.items()}
-        self._sample([counts for r in reports for counts in r.sources.values()], begun, time.time())
+        now = time.time()
+        for counts in (counts for report in reports for counts in report.sources.values()):
+            self._samples += waiting_times(counts, begun=begun, ended=now, since=self._since)
+        self.latency = latency_of(self._samples)
         self.table_use = dict(record.table_use)
         self.last = EpochSummary.of(record, self.results)
-
-    def _sample(self, counted: Sequence[SourceCounts], begun: float, ended: float) -> None:
-        for counts in counted:
-            for arrived, rows in counts.arrivals:
-                seen = max(arrived or begun, self._since)  # nobody looked for a file before the run began
-                waited = ended - seen  # below zero where another machine's clock is ahead of ours
-                self._samples.append((max(waited, 0.0), rows))
-        self.latency = {"p50": _quantile(self._samples, 0.5), "p99": _quantile(self._samples, 0.99)}
 
     def to_json(self) -> dict[str, Any]:
         """For logs and other programs."""
@@ -256,6 +251,18 @@ def busy_shares(measured: Sequence[float], slots: int, window: float, running: f
 def known_watermark(watermark: int) -> int | None:
     """Microseconds; None before the first tuple."""
     return None if watermark == NEVER else watermark
+
+
+def waiting_times(counts: SourceCounts, *, begun: float, ended: float, since: float) -> list[tuple[float, int]]:
+    """Seconds from when tuples were there to the end of their epoch, and how many; since: when the run began.
+
+    Nobody looked for a file before the run began; a wait is below zero where another machine's clock is ahead of ours.
+    """
+    return [(max(ended - max(arrived or begun, since), 0.0), rows) for arrived, rows in counts.arrivals]
+
+
+def latency_of(samples: Sequence[tuple[float, int]]) -> dict[str, float]:
+    return {"p50": _quantile(samples, 0.5), "p99": _quantile(samples, 0.99)}
 
 
 def _quantile(samples: Sequence[tuple[float, int]], share: float) -> float:

@@ -8,35 +8,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.driver.position import Position
 from headrace.errors import CorruptState, EngineError, SourceError, StateMismatch
 from headrace.reference import reference
-from headrace.run import run as run_module
-from headrace.run.run import Run
 from headrace.sinks import MemorySink, memory
 from headrace.sources.file_ledger import FileLedger, TakenFile
 from headrace.sources.files import FilesOrigin, read_file
-from headrace.spark import cluster
-from headrace.spark.cluster import SparkCluster, SparkFeed
 from headrace.state import BlockReader, StateStore, block_name
 from headrace.state.blocks import write_block
 from headrace.state.manifest import LedgerState
 from headrace.stream import Stream
 from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
-from headrace.telemetry.listeners import Listeners
-from headrace.telemetry.progress import Progress
 from headrace.testing import LocalRun, table_stream
 from tests.helpers import add_file
 from tests.mapping import deleted_blocks
+from tests.patience import PATIENCE
+from tests.unit.run.by_hand import HandRun
 
 SECOND = 1_000_000
 
@@ -284,150 +277,51 @@ def test_an_empty_folder_ends_at_once(tmp_path):
 # --- the run: when the input has ended ----------------------------------------------------------------------------------
 
 
-class SparkQuery:
-    """A query of Spark with the trigger availableNow, as far as a run looks at it."""
-
-    def __init__(self) -> None:
-        self.isActive, self.failure, self.nothing_more = True, None, False
-        self.status = {"message": "Processing new data", "isTriggerActive": True, "isDataAvailable": True}
-        self._jsq = SimpleNamespace(streamingQuery=lambda: SimpleNamespace(noNewData=lambda: self.nothing_more))
-
-    def exception(self) -> Any:
-        return self.failure
-
-    def ends(self, *, nothing_more: bool, failure: Any = None) -> None:
-        self.isActive, self.nothing_more, self.failure = False, nothing_more, failure
-        self.status = {"message": "Stopped", "isTriggerActive": False, "isDataAvailable": False}
-
-    def stop(self) -> None:
-        self.isActive = False
+def test_files_are_taken_one_epoch_after_the_other_and_then_the_input_ends(tmp_path):
+    hand = HandRun(tmp_path, files=3, streaming=False, once=True)
+    assert hand.run.busy
+    assert hand.begin().wait(PATIENCE)
+    assert hand.epochs == [(False, 1, [])] * 3 + [(True, 0, [])]
+    assert not hand.run.busy
 
 
-class Bench:
-    """A run, of files and perhaps a stream of Spark, whose epochs are only noted: (final, files taken)."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, files: int, streaming: bool) -> None:
-        monkeypatch.setattr(run_module, "TICK", 0.0)
-        monkeypatch.setattr(cluster.dataframes, "file_rows", lambda sc, files, slots: files)
-        self.left, self.epochs, self.looks = (
-            [TakenFile(str(n), 1, n) for n in range(files)],
-            list[tuple[bool, int]](),
-            0,
-        )
-        self.query = SparkQuery()
-        ledger = SimpleNamespace(
-            waiting=self.look,
-            choose=lambda waiting, ahead: waiting[:1],
-            left=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
-            cuts=lambda source, chosen: chosen,
-            partitions=(),
-            must_be_noted=False,
-        )
-        source = SimpleNamespace(idle=None, lateness=0, origin=SimpleNamespace(bounded=False))
-        driver: Any = SimpleNamespace(
-            settings=SimpleNamespace(static=()),
-            adapting=SimpleNamespace(slots=1, backlog=0, splitters=lambda _: Splitters(1)),
-            progress=Progress(epoch=0),
-            ledgers={"files": ledger},
-            plan=SimpleNamespace(operators=[]),
-            last=None,
-            end=lambda error: None,
-            run=self.epoch,
-            listeners=Listeners(),
-            running=None,
-            busy=[],
-            versions=SimpleNamespace(look=lambda: None, figures={}),
-        )
-        context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False)))
-        sources: dict[str, Any] = {"files": source, **({"stream": source} if streaming else {})}
-        self.run = Run(
-            SparkCluster(SimpleNamespace(sparkContext=context)), sources, driver, Path("unused"), 0, once=True
-        )
-        self.run._watch.feed = SparkFeed(self.query) if streaming else None
-        monkeypatch.setattr(SparkCluster, "follow", lambda *_, **__: SparkFeed(self.query))
-
-    def look(self) -> list[TakenFile]:
-        self.looks += 1
-        self.seen(self.looks)
-        return list(self.left)
-
-    def seen(self, looks: int) -> None:
-        """What happens elsewhere when the folder is looked at for the n-th time."""
-
-    def epoch(self, position: Position, execute: object, *, final: bool, idle: Any, quiet: Any, taken: Any) -> None:
-        self.epochs.append((final, len(taken["files"])))
-        self.left = [file for file in self.left if file not in taken["files"]]
-
-    def silent(self) -> list[str]:
-        return self.run._silence.silent_sources(self.run._watch.looked, self.run._intake.waits)
-
-    def follow(self) -> None:
-        self.run._guard(self.run._follow)
-
-
-def test_files_are_taken_one_epoch_after_the_other_and_then_the_input_ends(monkeypatch):
-    bench = Bench(monkeypatch, files=3, streaming=False)
-    assert bench.run.busy
-    bench.follow()
-    assert bench.epochs == [(False, 1)] * 3 + [(True, 0)]
-    assert bench.run.wait(0) and not bench.run.busy
-
-
-def test_it_does_not_end_before_spark_has(monkeypatch):
+def test_it_does_not_end_before_spark_has(tmp_path):
     """Nor at once when Spark has: files may wait."""
-    bench = Bench(monkeypatch, files=2, streaming=True)
+    hand = HandRun(tmp_path, files=2, once=True)
 
     def seen(looks: int) -> None:
-        if looks == 10:
-            assert bench.epochs == [(False, 1)] * 2, "nobody ended it while Spark went on"
-            bench.left = [TakenFile("late", 1, 1)]
-            bench.query.ends(nothing_more=True)
+        if looks == 5:
+            assert len(hand.epochs) == 2, "nobody ended it while Spark went on"
+            hand.files = [TakenFile("late", 1, 1)]
+            hand.feed.ends(drained=True)
 
-    bench.seen = seen
-    bench.follow()
-    assert bench.epochs == [(False, 1)] * 3 + [(True, 0)]
-    assert bench.run.wait(0)
-
-
-def test_a_query_that_was_stopped_from_outside_does_not_end_the_input(monkeypatch):
-    bench = Bench(monkeypatch, files=0, streaming=True)
-    bench.query.ends(nothing_more=False)
-    bench.follow()
-    assert bench.epochs == []
-    with pytest.raises(EngineError, match="stopped from outside"):
-        bench.run.wait(0)
+    hand.seen = seen
+    assert hand.begin().wait(PATIENCE)
+    assert hand.epochs == [(False, 1, [])] * 3 + [(True, 0, [])]
 
 
-def test_a_query_that_failed_does_not_end_the_input(monkeypatch):
-    bench = Bench(monkeypatch, files=0, streaming=True)
-    bench.query.ends(nothing_more=True, failure="no such topic")
-    bench.follow()
-    assert bench.epochs == []
-    with pytest.raises(EngineError, match="no such topic"):
-        bench.run.wait(0)
+@pytest.mark.parametrize("failure", [None, "no such topic"])
+def test_a_query_that_was_stopped_from_outside_or_failed_does_not_end_the_input(tmp_path, failure):
+    hand = HandRun(tmp_path, once=True)
+    hand.feed.ends(failure=failure)
+    with pytest.raises(EngineError, match=failure or "stopped from outside"):
+        hand.begin().wait(PATIENCE)
+    assert hand.epochs == []
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_run_that_is_stopped_does_not_end_its_input(monkeypatch, streaming):
-    bench = Bench(monkeypatch, files=5, streaming=streaming)
-    bench.query.ends(nothing_more=True)
-
-    def seen(looks: int) -> None:
-        if looks == 3:  # as `stop` does
-            bench.run._stopping.set()
-            bench.run._wake.set()
-
-    bench.seen = seen
-    bench.follow()
-    assert bench.epochs == [(False, 1)] * 3
-    assert bench.run.wait(0)
+def test_a_run_that_is_stopped_does_not_end_its_input(tmp_path, streaming):
+    hand = HandRun(tmp_path, files=5, streaming=streaming, once=True)
+    hand.feed.ends(drained=True)
+    hand.seen = lambda looks: hand.run.stop() if looks == 3 else None
+    assert hand.begin().wait(PATIENCE)
+    assert hand.epochs == [(False, 1, [])] * 3
 
 
-def test_what_spark_had_is_known_to_be_all_once_it_has_ended(monkeypatch):
+def test_what_spark_had_is_known_to_be_all_once_it_has_ended(tmp_path):
     """A stream that has ended is as silent as one that has nothing: with `idle` it does not hold the files back."""
-    bench = Bench(monkeypatch, files=0, streaming=True)
-    bench.run._sources["stream"].idle = 1
-    assert "stream" not in bench.silent()
-    bench.query.ends(nothing_more=True)
-    assert bench.run._feed_continues()
-    assert "stream" in bench.silent()
+    hand = HandRun(tmp_path, files=2, once=True, idle=1)
+    hand.feed.works()
+    hand.within = lambda: hand.feed.ends(drained=True)
+    assert hand.begin().wait(PATIENCE)
+    assert [(taken, "stream" in silent) for _, taken, silent in hand.epochs] == [(1, False), (1, True), (0, True)]
