@@ -295,7 +295,11 @@ def test_it_says_what_it_is_and_shares_slots() -> None:
         ({"by": ["k"], "within": "0 seconds"}, QueryError, "within must be more than zero"),
         ({"by": ["k"], "within": 5}, QueryTypeError, "within must be a duration"),
         ({"by": ["k"], "how": "right"}, QueryError, "asof takes how='inner' or how='left'; found 'right'"),
-        ({"by": ["w"]}, QueryTypeError, "by names 'w', which has type string in this stream and int64 in the other; cast"),
+        (
+            {"by": ["w"]},
+            QueryTypeError,
+            "by names 'w', which has type string in this stream and int64 in the other; cast",
+        ),
     ],
 )
 def test_bad_arguments(given: dict[str, Any], error: type[hr.HeadraceError], words: str) -> None:
