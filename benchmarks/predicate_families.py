@@ -118,7 +118,9 @@ def main() -> int:
             ours, same = seconds(work, given.rounds)
             assert wanted == same, (on, wanted, same)
             found.setdefault(family, {})[name] = alone / ours
-            print(f"| {family} | `{name}` | {alone / pairs * 1e9:.2f} | {ours / pairs * 1e9:.2f} | {alone / ours:.1f} |")
+            print(
+                f"| {family} | `{name}` | {alone / pairs * 1e9:.2f} | {ours / pairs * 1e9:.2f} | {alone / ours:.1f} |"
+            )
     if given.json:
         given.json.write_text(json.dumps(found, indent=1) + "\n")
     slow = [f"{family}: {name}" for family, each in found.items() for name, ratio in each.items() if ratio < EARNS]
