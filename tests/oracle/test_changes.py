@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
-from headrace.compile import plan_of
+from headrace.compile import CompiledQuery, plan_of
 from headrace.difference import difference, unmatched_rows
 from headrace.errors import QueryChanged, QueryError, SinkError
 from headrace.evolve import compare
@@ -372,7 +372,7 @@ def test_a_folder_of_results_keeps_its_columns(parts: bool, tmp_path: Path) -> N
         run.epoch(rows(number))
     run.close()
     with StateStore.open(tmp_path / "state", fsync=False) as store:
-        begun = compare.start_on_state(store, [node_of(after)], [False], "False")
+        begun = compare.start_on_state(store, CompiledQuery([node_of(after)], [False]), "False")
     with pytest.raises(
         QueryError, match=r"holds results with other columns \(.*x decimal.*\) than .*y decimal.*a new folder"
     ):
@@ -521,7 +521,7 @@ def test_a_column_of_a_table_before_state_keeps_its_type(tmp_path: Path) -> None
 
 
 def described(*queries: Stream) -> dict[str, Any]:
-    return compare.describe_query([node_of(query) for query in queries], [False] * len(queries), "False")
+    return compare.describe_query(CompiledQuery([node_of(query) for query in queries]), "False")
 
 
 def test_why_an_operator_is_lost_is_never_the_same_words_twice() -> None:

@@ -459,7 +459,7 @@ def test_stop_waits_for_the_epoch_in_progress(spark: Any, tmp_path: Path, kind: 
     assert not run.active
     assert run.wait(0)
     assert _no_threads()
-    assert run._feed is None or not run._feed.active
+    assert run._feed is None or not run._watch.feed.active
     bench.run(1)
     found = pa.concat_tables([pq.ParquetFile(p).read() for p in sorted(bench.out.glob("[!_]*.parquet"))])
     assert difference(wanted(0, 1), found) is None
@@ -522,8 +522,8 @@ def test_a_failed_run_leaves_no_thread_and_no_spark_query(spark: Any, tmp_path: 
     assert isinstance(error, hr.SourceError)
     assert "bad.parquet" in str(error)
     assert _no_threads()
-    assert not run._feed.active
-    assert not [q for q in spark.streams.active if q.id == run._feed.query.id]
+    assert not run._watch.feed.active
+    assert not [q for q in spark.streams.active if q.id == run._watch.feed.query.id]
 
 
 # --- can the tasks reach the state? ------------------------------------------------------------------------------------------------

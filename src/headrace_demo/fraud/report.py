@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from rich import box
 from rich.table import Table
 
+from headrace.showing import live
 from headrace.support.extras import import_extra
 from headrace.telemetry.progress import Progress
 from headrace_demo.fraud.generator import BOX, CLONED, Fraud
@@ -118,15 +118,17 @@ def frauds_table(found: Sequence[Found]) -> Table:
     return table
 
 
-def run_table(progress: Progress, seconds: float, text: Any) -> Table:
-    """The run in numbers; `text` has the functions that write them."""
+def run_table(progress: Progress, seconds: float) -> Table:
+    """Return the figures of a run as a table."""
     table = _titled("the run", "", "")
     rate = progress.tuples_in / seconds if seconds else 0.0
     table.add_row("calls in", f"{progress.tuples_in:,} (epochs: {progress.epoch + 1:,})")
-    table.add_row("throughput", f"{text.rate(rate)} calls/s")
-    table.add_row("latency", f"p50 {text.seconds(_of(progress, 'p50'))}, p99 {text.seconds(_of(progress, 'p99'))}")
-    table.add_row("dropped", text.dropped(progress))
-    table.add_row("state", f"{text.size(progress.state_bytes)} in {progress.blocks:,} blocks")
+    table.add_row("throughput", f"{live.rate_text(rate)} calls/s")
+    table.add_row(
+        "latency", f"p50 {live.seconds_text(_of(progress, 'p50'))}, p99 {live.seconds_text(_of(progress, 'p99'))}"
+    )
+    table.add_row("dropped", live.dropped_text(progress))
+    table.add_row("state", f"{live.size_text(progress.state_bytes)} in {progress.blocks:,} blocks")
     return table
 
 

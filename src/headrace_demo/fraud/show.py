@@ -120,7 +120,7 @@ def _through(run: Run, feed: Feed) -> bool:
 def _summary(console: Console, calls: Calls, progress: Progress, seconds: float, results: list[report.Results]) -> bool:
     alarms, counts = (r.table() for r in results)
     found = report.compare(calls.frauds, alarms, progress.tuples_in)
-    halves = [(report.run_table(progress, seconds, live), report.frauds_table(found))]
+    halves = [(report.run_table(progress, seconds), report.frauds_table(found))]
     if alarms.num_rows:
         halves.append((report.latest(alarms), report.top_districts(counts)))
     for pair in halves:

@@ -465,7 +465,7 @@ def test_descriptors_that_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "scandir", fails)
     use = CacheUse(RUN, LARGE)
     monkeypatch.undo()
-    assert "Too many open files" in use.summary and len(os.listdir("/proc/self/fd")) == before
+    assert "Too many open files" in use.reason and len(os.listdir("/proc/self/fd")) == before
     assert use.lock("x") == NO_SPACE
     use.close()
 
@@ -672,12 +672,12 @@ def test_a_process_that_works_on_sweeps_now_and_then(place: Path, monkeypatch: p
 def test_a_task_that_comes_late_does_not_make_the_folder_again(place: Path) -> None:
     held = caches.CacheFolder(RUN, LARGE)
     use = CacheUse(RUN, LARGE, held=True)
-    assert use.summary == "" and held.is_there
+    assert use.reason == "" and held.is_there
     use.close()
     held.remove()
     assert not held.is_there
     late = CacheUse(RUN, LARGE, held=True)
-    assert "No such file" in late.summary and take(late, FIRST).why == NO_SPACE
+    assert "No such file" in late.reason and take(late, FIRST).why == NO_SPACE
     late.close()
     assert not list(place.iterdir())
 

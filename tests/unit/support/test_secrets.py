@@ -417,7 +417,7 @@ def test_a_source_takes_secrets_of_the_environment(monkeypatch: pytest.MonkeyPat
     sent = pickle.loads(pickle.dumps(servers))
     monkeypatch.delenv("PLANTED")
     for each in (servers, sent):
-        assert each.summary(f"login {PLANTED}") == f"login {HIDDEN}" and not holds(f"{each!r} {vars(each)}")
+        assert each.describe(f"login {PLANTED}") == f"login {HIDDEN}" and not holds(f"{each!r} {vars(each)}")
         assert each._common()["sasl.password"] == PLANTED, "tasks need not have the variable"
     with pytest.raises(MissingSecret, match="PLANTED"):
         checked_servers("127.0.0.1:1", {"sasl.password": secret("PLANTED")})

@@ -502,7 +502,7 @@ def test_what_was_set_is_in_no_text():
     ):
         assert "4711" not in text
     assert (
-        BrokerSettings("x", {"sasl.password": "secret-4711"}).summary("login secret-4711 failed") == "login *** failed"
+        BrokerSettings("x", {"sasl.password": "secret-4711"}).describe("login secret-4711 failed") == "login *** failed"
     )
 
 
