@@ -53,7 +53,7 @@ def test_the_manual_names_everything_that_can_be_called():
     assert sorted(word for word in words if not re.search(rf"\b{word}\b", manual)) == []
 
 
-PAGES = sorted((ROOT / "docs").glob("*.md")) + [ROOT / "README.md", *ROOT.glob("CONTRIBUTING.md")]
+PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md", *ROOT.glob("CONTRIBUTING.md")]
 MADE_BY_RUNS = {"spark/", "state/", "blocks/", "manifests/"}  # folders of a checkpoint
 
 
