@@ -21,7 +21,7 @@ SPARK_4.2 := 4.2.1
 OLDER := $(sort $(patsubst SPARK_%,%,$(filter SPARK_4.%,$(.VARIABLES))))
 OTHER := build/spark-$(SPARK)
 
-.PHONY: help setup java postgres broker demo test lint format unit soak look bench clean
+.PHONY: help setup java postgres broker demo test lint format unit soak look bench wheel clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -93,6 +93,13 @@ look: setup ## a first look at speed and memory, some five minutes: joins beside
 bench: setup ## headrace beside Spark and Flink (hours; BENCH="join --quick" for less); figures and charts in build/bench
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[bench]'
 	$(BIN)/headrace bench $(BENCH) --json build/bench/bench.json --charts build/bench
+
+wheel: java ## build the wheel in dist/, install it in an empty environment and run a query there
+	rm -rf dist build/wheel
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock dist/*.whl
+	cd build/wheel && env -u PYTHONPATH bin/python -P ../../tests/wheel.py
 
 clean: ## remove what the other commands made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info
