@@ -115,7 +115,7 @@ class Full:
 
 
 def test_the_note_of_an_epoch_waits_for_room_as_its_messages_do():
-    writer: Any = object.__new__(the_sink._Writer)
+    writer: Any = object.__new__(the_sink._ResultProducer)
     writer.cluster, writer.topic, writer.name, writer.longest = SimpleNamespace(in_words=nullcontext), "t", "n", 60.0
     writer.producer = Full()
     writer.write([kafka_messages.MessageColumns([b"1", b"2"], [None, None], [0, 0])], "epoch 0: 2 rows")
@@ -183,16 +183,16 @@ def test_a_transaction_that_the_broker_ended_comes_again(
     """A process that stood still for longer than a transaction may take is not taken for an older run."""
     topic = a_topic()
     sink = begun(broker, topic, settings={"transaction.timeout.ms": 1000})
-    send = the_sink._Writer._all_sent
+    send = the_sink._ResultProducer._all_sent
 
     def slow(writer: Any) -> None:
         send(writer)
-        monkeypatch.setattr(the_sink._Writer, "_all_sent", send)
+        monkeypatch.setattr(the_sink._ResultProducer, "_all_sent", send)
         wait_until(lambda: len(reading.messages(broker.servers, topic, committed=False)) == 2)
         time.sleep(4)  # it is ended after one second, and looked at every second
 
     deliver(sink, 0, 1)
-    monkeypatch.setattr(the_sink._Writer, "_all_sent", slow)
+    monkeypatch.setattr(the_sink._ResultProducer, "_all_sent", slow)
     deliver(sink, 1, 2)
     sink.close()
     assert reading.values(broker.servers, topic) == [1, 2]
