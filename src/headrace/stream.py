@@ -159,6 +159,29 @@ class Stream:
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
+    def sample(self, fraction: float, by: list[str] | tuple[str, ...] | None = None) -> Stream:
+        """A share of the tuples, chosen by a hash of their values, so that every run chooses the same tuples.
+
+        fraction: the share that is kept, more than 0 and at most 1. Tuples kept by a smaller fraction are also kept by a
+            larger one.
+        by: columns whose values decide. All tuples with the same values are kept, or none of them. A null is a value, and
+            the order of the columns makes no difference. None, the default: the whole tuple decides, `ts` included.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> calls = table_stream(pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "user": ["a", "b"]}), name="calls")
+        >>> print(calls.sample(0.1, by=["user"]))
+        Stream(ts, user)
+        sample 0.1 by user
+          source calls (ts timestamp[us, tz=UTC], user string)
+        """
+        checked = _checked_fraction(fraction)
+        if by is not None and not self._grouping(by):
+            raise QueryError(
+                f"sample needs at least one column in by; found by={by!r}; leave by out to choose tuples one by one"
+            )
+        return Stream(nodes.Sample(self._node, checked, None if by is None else tuple(by)))
+
     def distinct(self, by: list[str] | tuple[str, ...], within: Duration) -> Stream:
         """The first tuple of each key, and then none of that key for so long after one that was kept."""
         grouped = self._grouping(by)
@@ -369,6 +392,10 @@ class Substreams:
         """As `Stream.filter`; runs in the splitters."""
         return self._then(Stream(self._body.root).filter(predicate))
 
+    def sample(self, fraction: float, by: list[str] | tuple[str, ...] | None = None) -> Substreams:
+        """As `Stream.sample`; runs in the splitters."""
+        return self._then(Stream(self._body.root).sample(fraction, by))
+
     def each(self, query: Callable[[Stream], Stream]) -> Stream:
         """A query of operators on every substream alone; its result has the column `substream`."""
         if not callable(query):
@@ -454,6 +481,18 @@ def count_of_tuples(value: Any, what: str) -> int:
     if value < 1:
         raise QueryError(f"{what} must be at least 1; found {value!r}")
     return value
+
+
+def _checked_fraction(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise QueryTypeError(
+            f"fraction must be a number, more than 0 and at most 1; found {describe_argument(value)}; such as s.sample(0.1)"
+        )
+    if not 0 < value <= 1:
+        raise QueryError(
+            f"fraction must be more than 0 and at most 1; found {value!r}; 0.1 keeps one tuple in ten, 1 keeps all"
+        )
+    return float(value)
 
 
 def _check_slide(slide: int, size: int, slide_text: str, size_text: str) -> None:

@@ -84,6 +84,7 @@ def _kind(node: nodes.Node) -> str:
             nodes.Map()
             | nodes.Filter()
             | nodes.Case()
+            | nodes.Sample()
             | nodes.Union()
             | nodes.Distinct()
             | nodes.Each()

@@ -238,6 +238,11 @@ class Maker:
     def filter(self, part: Part, parts: list[Part]) -> Part:
         return Part(part.stream.filter(self.pick(self.tests(part))), part.inexact)
 
+    def sample(self, part: Part, parts: list[Part]) -> Part:
+        part = part.exact()
+        by = self.pick((None, self.by(part) or None))
+        return Part(part.stream.sample(self.pick((1, 0.9, 0.7, 0.5)), by=by))
+
     def case(self, part: Part, parts: list[Part]) -> Part:
         branches = part.stream.case(*[self.pick(self.tests(part)) for _ in range(self.pick((1, 2)))])
         return Part(self.pick(branches), part.inexact)
@@ -566,7 +571,7 @@ def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
     return frozenset(out for out, side, name in node.columns if name in sides[side])
 
 
-STATELESS = ("map", "filter", "case", "union")
+STATELESS = ("map", "filter", "case", "sample", "union")
 TABLES = ("table_join",)
 JOINS = ("time_join", "time_join", "count_join", "outer_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")

@@ -307,6 +307,6 @@ class _Play:
 
 def is_windows(node: nodes.Node) -> bool:
     """Whether all that a node emits are windows of time or sessions, perhaps changed by stateless steps."""
-    if isinstance(node, nodes.Map | nodes.Filter | nodes.Case | nodes.Union):
+    if isinstance(node, nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Union):
         return all(is_windows(each) for each in node.inputs)
     return isinstance(node, nodes.TimeAggregate | nodes.SessionAggregate)

@@ -73,6 +73,7 @@ TAILS: dict[str, Tail] = {
     "filter": lambda q: q.map("x").filter("x > 2"),
     "map": lambda q: q.map(y="x * 10", z="x"),
     "case": lambda q: q.case("x > 2")[1].map("x"),
+    "sample": lambda q: q.map("x").sample(0.6, by=["x"]),
 }
 
 
@@ -102,7 +103,7 @@ def since(run: LocalRun, epoch: int, result: str = "result-0") -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("state", "tail"), [*((state, "filter") for state in STATES), *(("panes", tail) for tail in ("map", "case"))]
+    ("state", "tail"), [*((state, "filter") for state in STATES), *(("panes", tail) for tail in ("map", "case", "sample"))]
 )
 def test_steps_behind_the_last_state_may_change(state: str, tail: str, tmp_path: Path) -> None:
     before, after = (TAILS[name](STATES[state](stream())) for name in ("as it is", tail))

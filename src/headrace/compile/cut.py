@@ -70,7 +70,7 @@ class _Cutter:
             case nodes.Union():
                 flows = [flow for stream in node.streams for flow in self.flows(stream)]
                 return [self._stateless("union", node, flows, ())] if self.at_every_operator else flows
-            case nodes.Map() | nodes.Filter() | nodes.Case() | nodes.Split() | nodes.TableJoin():
+            case nodes.Map() | nodes.Filter() | nodes.Case() | nodes.Sample() | nodes.Split() | nodes.TableJoin():
                 step, flows = self._step(node), self.flows(node.input)
                 if self.at_every_operator and not getattr(step, "pushed", False):
                     return [self._stateless(node.describe()["operator"], node, flows, (step,))]
@@ -88,7 +88,9 @@ class _Cutter:
         found = PLANNERS[type(node)](node, self)
         return [found] if isinstance(found, Flow) else found
 
-    def _step(self, node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split | nodes.TableJoin) -> p.Step:
+    def _step(
+        self, node: nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Split | nodes.TableJoin
+    ) -> p.Step:
         if not isinstance(node, nodes.TableJoin):
             return _step(node)
         name = self.tables[id(node.table)]
@@ -131,7 +133,7 @@ def _source_input(name: str, s: nodes.Source) -> p.SourceInput:
     return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead, s.schema, messages=messages)
 
 
-def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split) -> p.Step:
+def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Split) -> p.Step:
     if isinstance(node, nodes.Split):
         columns, rule = tuple(node.input.schema.names), node.rule
         given = (rule.substreams, rule.by, rule.route, rule.broadcast)
@@ -142,6 +144,8 @@ def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Split) -> p.Step:
         return p.MapStep(tuple((name, e.sql) for name, e in node.columns), node.schema, text)
     if isinstance(node, nodes.Filter):
         return p.FilterStep(node.predicate.sql, node.predicate.text, node.pushed)
+    if isinstance(node, nodes.Sample):
+        return p.SampleStep(node.fraction, node.hashed, node.text)
     # a predicate is looked at only where no earlier one was true
     earlier = "".join(f" WHEN {e.sql} THEN false" for e in node.predicates[: node.branch])
     chosen = f" WHEN {node.predicates[node.branch].sql} THEN true" if node.branch < len(node.predicates) else ""

@@ -143,6 +143,8 @@ def _step(step: p.Step, needed: Names) -> Json:
         return {"split": rule.describe(), "name": step.name, "words": step.text}
     if isinstance(step, p.FilterStep):
         return {"filter": step.sql, "words": step.text}
+    if isinstance(step, p.SampleStep):
+        return {"sample": step.fraction, "by": list(step.hashed), "words": step.text}
     if isinstance(step, p.TableStep):
         joined = [list(column) for column in step.columns if column[0].lower() in needed]
         read = names_of(of for _, side, of in joined if side == "r") | side_columns(step.on.sql, "r")

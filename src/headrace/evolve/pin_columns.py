@@ -216,6 +216,8 @@ def _named_by(node: nodes.Node) -> list[Named]:
             return [(node.input, _columns(function.sql for _, function in node.functions) | _lower(node.by))]
         case nodes.Distinct():
             return [(node.input, _lower(node.by))]
+        case nodes.Sample():  # a sample of whole tuples names no column: it hashes those that the state began with
+            return [(node.input, _lower(node.by or ()))]
         case nodes.Splitting():
             rules = (node.rule.route, node.rule.broadcast)
             texts = [rule.sql for rule in rules if isinstance(rule, expressions.Expression)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.operators.base import Results, Slot, StateKind, UnkeyedOperator
 from headrace.plan import Step, schema_after, step_text
 from headrace.plan.columns_read import Names, columns_before, narrow_table_steps, table_columns_needed
-from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace, assumed_share
 from headrace.routing import ContentRouter, HashGrouping, Router
 from headrace.support.event_time import NEVER
 
@@ -51,7 +51,7 @@ class StatelessOperator(UnkeyedOperator):
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rate = inputs[0].rate
-        results = rate * figures.matching.get(self.name, 1.0)
+        results = rate * figures.matching.get(self.name, assumed_share(self.steps))
         return OperatorLoad((rate,), (rate,), (), 0.0, results), StreamPace(results, inputs[0].lag, inputs[0].delay)
 
     def measured(self, counted: SampleCounts) -> dict[str, float]:

@@ -58,6 +58,15 @@ class FilterStep:
 
 
 @dataclass(frozen=True)
+class SampleStep:
+    """A `sample`: keep the tuples whose hash of the columns `hashed` falls below `fraction` of all hashes."""
+
+    fraction: float
+    hashed: tuple[str, ...]  # in order of their names
+    text: str
+
+
+@dataclass(frozen=True)
 class SplitStep:
     """A `split`: add the column `__substream`, and drop tuples that belong to no substream.
 
@@ -100,7 +109,7 @@ class TableStep:
     rows: pa.Schema  # of the table
 
 
-Step = MapStep | FilterStep | SplitStep | TableStep
+Step = MapStep | FilterStep | SampleStep | SplitStep | TableStep
 
 
 def schema_after(steps: Iterable[Step], schema: pa.Schema) -> pa.Schema:
@@ -121,9 +130,10 @@ def is_pushed(step: Step) -> bool:
 def may_fail(step: Step) -> bool:
     """Return whether `errors="keep"` applies to the step: a tuple that fails is counted and kept apart.
 
-    A failure in the predicate of a join stops the run, because the predicate is about pairs and not about one tuple.
+    A failure in the predicate of a join stops the run, because the predicate is about pairs and not about one tuple. A
+    sample evaluates no expression, so it cannot fail.
     """
-    return not is_pushed(step) and not isinstance(step, TableStep)
+    return not is_pushed(step) and not isinstance(step, SampleStep | TableStep)
 
 
 def step_text(step: Step) -> str:
@@ -131,7 +141,7 @@ def step_text(step: Step) -> str:
     pushed = " (part of the join downstream)" if is_pushed(step) else ""
     if isinstance(step, TableStep):
         return step.text
-    verb = {MapStep: "map", FilterStep: "filter", SplitStep: "split"}[type(step)]
+    verb = {MapStep: "map", FilterStep: "filter", SampleStep: "sample", SplitStep: "split"}[type(step)]
     return f"{verb} {' '.join(step.text.split())}{pushed}"
 
 

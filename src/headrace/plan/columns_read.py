@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.columnar.types import SUBSTREAM, TS
 from headrace.expressions.syntax_tree import parse, walk_tree
-from headrace.plan import MapStep, SplitStep, Step, TableStep
+from headrace.plan import MapStep, SampleStep, SplitStep, Step, TableStep
 
 Names = frozenset[str]
 
@@ -54,6 +54,8 @@ def columns_before(steps: Sequence[Step], names: Names) -> Names:
 def _before(step: Step, names: Names) -> Names:
     if isinstance(step, MapStep):
         return columns_read(sql for _, sql in step.columns)
+    if isinstance(step, SampleStep):
+        return names | names_of(step.hashed)
     if isinstance(step, SplitStep):
         return (names - {SUBSTREAM}) | _read_by_split(step)
     if isinstance(step, TableStep):

@@ -144,7 +144,7 @@ def forecast(plan: p.PhysicalPlan, figures: Figures) -> Forecast:
     for operator in plan.operators:
         inputs = [_united(plan, operator, side, flows, figures) for side in range(len(operator.schemas))]
         loads[operator.name], flows[operator.name] = operator.load(inputs, figures)
-    edges = {e.name: _output(plan, e, flows, figures).rate * figures.passing.get(e.name, 1.0) for e in plan.edges}
+    edges = {e.name: _output(plan, e, flows, figures).rate * _share_passing(e, figures) for e in plan.edges}
     return Forecast(loads, edges)
 
 
@@ -153,8 +153,24 @@ def _united(
 ) -> StreamPace:
     edges = plan.entering(operator.name, side)
     before = [_output(plan, edge, flows, figures) for edge in edges]
-    rate = sum(flow.rate * figures.passing.get(edge.name, 1.0) for edge, flow in zip(edges, before, strict=True))
+    rate = sum(flow.rate * _share_passing(edge, figures) for edge, flow in zip(edges, before, strict=True))
     return StreamPace(rate, max(flow.lag for flow in before), min(flow.delay for flow in before))
+
+
+def _share_passing(edge: p.Edge, figures: Figures) -> float:
+    return figures.passing.get(edge.name, assumed_share(edge.steps))
+
+
+def assumed_share(steps: Sequence[p.Step]) -> float:
+    """Return the share of tuples that pass the steps, if nothing was measured: a sample passes its fraction, others all.
+
+    Of several samples by the same columns the smallest counts, because it keeps a subset of what the others keep.
+    """
+    fractions: dict[tuple[str, ...], float] = {}
+    for step in steps:
+        if isinstance(step, p.SampleStep):
+            fractions[step.hashed] = min(step.fraction, fractions.get(step.hashed, 1.0))
+    return math.prod(fractions.values())
 
 
 def _output(plan: p.PhysicalPlan, edge: p.Edge, flows: Mapping[str, StreamPace], figures: Figures) -> StreamPace:

@@ -23,21 +23,30 @@ def columns_named(roots: Sequence[nodes.Node]) -> Names:
 def columns_needed(roots: Sequence[nodes.Node]) -> Names:
     """Return the columns without which the answer would differ.
 
-    These are the named columns, the columns of the results, and the columns that processors receive. A column that only
-    breaks ties in the sequence is not included.
+    These are the named columns, the columns of the results, the columns that processors receive, and the columns that
+    samples hash. A column that only breaks ties in the sequence is not included.
     """
     received = [node.body.root for node in nodes.walk_nodes(*roots) if isinstance(node, nodes.Apply)]
-    names = (name for node in [*roots, *received] for name in node.schema.names)
+    names = (*(name for node in [*roots, *received] for name in node.schema.names), *_hashed(roots))
     return columns_named(roots) | frozenset(unprefixed(names))
 
 
 def _named(roots: Sequence[nodes.Node]) -> Iterator[str]:
     for node in nodes.walk_nodes(*roots):
-        yield from getattr(node, "by", ())
+        yield from getattr(node, "by", None) or ()
         yield from (part for sql in _texts(node) for path in columns_of(parse(sql, "sql")) for part in path)
         if isinstance(node, nodes.Splitting):
             yield from node.rule.by or ()
             yield from _named([node.body.root])
+
+
+def _hashed(roots: Sequence[nodes.Node]) -> Iterator[str]:
+    """Yield the columns from which samples compute their hashes, on substreams too."""
+    for node in nodes.walk_nodes(*roots):
+        if isinstance(node, nodes.Sample):
+            yield from node.hashed
+        if isinstance(node, nodes.Splitting):
+            yield from _hashed([node.body.root])
 
 
 def _texts(node: nodes.Node) -> list[str]:

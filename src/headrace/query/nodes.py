@@ -532,6 +532,37 @@ class Distinct(Selection):
         return {"operator": "distinct", "by": list(self.by), "within": self.within}
 
 
+@dataclass(frozen=True, eq=False)
+class Sample(Selection):
+    """The tuples whose hash falls below `fraction` of all hashes.
+
+    The hash is that of the values in the columns `by`, or of the whole tuple, `ts` included, if `by` is None.
+    """
+
+    fraction: float
+    by: tuple[str, ...] | None
+
+    @property
+    def hashed(self) -> tuple[str, ...]:
+        """Return the columns that the hash is computed from, in order of their names.
+
+        A user cannot see the substream of a tuple, so the hash does not depend on it.
+        """
+        return tuple(sorted(name for name in self.by or self.schema.names if name != SUBSTREAM))
+
+    @property
+    def text(self) -> str:
+        """Return the arguments as text, for `explain`."""
+        return f"{self.fraction!r} by {'whole tuple' if self.by is None else ', '.join(self.by)}"
+
+    @property
+    def summary(self) -> str:
+        return f"sample {self.text}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "sample", "fraction": self.fraction, "by": None if self.by is None else list(self.by)}
+
+
 def _check_names(names: Iterable[str], input: Node) -> None:
     """Raise if a column name of a result is not allowed; the compiler's own column `__substream` is exempt."""
     hidden = SUBSTREAM in input.schema.names

@@ -24,6 +24,7 @@ from headrace.query.named_columns import columns_needed
 from headrace.reference.admission import Admission, admitted
 from headrace.reference.evaluate import ExpressionFailed, is_true, passing_tuples, value_of
 from headrace.reference.processors import Rows, run_processor
+from headrace.reference.sample import sample_tuples
 from headrace.reference.splits import ALL_SUBSTREAMS, split_tuples
 from headrace.reference.table_versions import ReferenceVersions, Version, versions_of
 from headrace.reference.tuples import in_sequence, same_kind, single_value, times_of, tuples_before
@@ -356,6 +357,8 @@ def _parts(node: nodes.Node, inputs: Sequence[NodeAnswer], whole: Interpretation
             return tuple(part for answer in inputs for part in answer.parts)
         case nodes.Map() | nodes.Filter() | nodes.Case():
             return tuple(_stepped(node, part, whole) for part in inputs[0].parts)
+        case nodes.Sample():
+            return tuple(_sampled(node, part) for part in inputs[0].parts)
         case nodes.TableJoin():
             return tuple(_beside_table(node, number, part, whole) for number, part in enumerate(inputs[0].parts))
         case _:
@@ -370,6 +373,10 @@ def _stepped(node: Step, part: TracedTuples, whole: Interpretation) -> TracedTup
         words = f"case {', '.join(p.text for p in node.predicates)}" if isinstance(node, nodes.Case) else node.summary
         _put_aside(part, words, failing, whole.names, whole.failed)
     return TracedTuples(part.producer, (*part.steps, node.summary), found.cast(node.schema))
+
+
+def _sampled(node: nodes.Sample, part: TracedTuples) -> TracedTuples:
+    return TracedTuples(part.producer, (*part.steps, node.summary), sample_tuples(node, part.table))
 
 
 def _beside_table(node: nodes.TableJoin, number: int, part: TracedTuples, whole: Interpretation) -> TracedTuples:

@@ -60,7 +60,7 @@ def hash_rows(table: pa.Table, columns: Sequence[str], types: Sequence[pa.DataTy
         column = table.column(name)
         if types is not None and column.type != types[index]:
             column = column.cast(types[index])
-        total = _mix(total * np.uint64(31) + hash_column(column))
+        total = mix(total * np.uint64(31) + hash_column(column))
     return total
 
 
@@ -80,7 +80,8 @@ def _hash_array(array: pa.Array) -> Hashes:
     return hashes
 
 
-def _mix(x: Hashes) -> Hashes:
+def mix(x: Hashes) -> Hashes:
+    """Return the finaliser of SplitMix64 for each number."""
     with np.errstate(over="ignore"):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -97,7 +98,7 @@ def _values(array: pa.Array) -> Hashes:
         return _decimals(array)
     if pa.types.is_nested(kind):
         return _nested(array)
-    return _mix(_integers(array).view(np.uint64))
+    return mix(_integers(array).view(np.uint64))
 
 
 def _integers(array: pa.Array) -> npt.NDArray[np.int64]:
@@ -113,7 +114,7 @@ def _floats(array: pa.Array) -> Hashes:
     with np.errstate(invalid="ignore"):  # a signalling NaN
         values = np.array(array.cast(pa.float64()).fill_null(0.0), dtype=np.float64) + 0.0  # -0.0 + 0.0 = 0.0
     values[np.isnan(values)] = np.nan
-    return _mix(values.view(np.uint64))
+    return mix(values.view(np.uint64))
 
 
 def _texts(array: pa.Array) -> Hashes:
@@ -128,7 +129,7 @@ def _decimals(array: pa.Array) -> Hashes:
     wide = array.cast(pa.decimal128(38, array.type.scale))
     halves = np.frombuffer(wide.buffers()[1], dtype=np.uint64).reshape(-1, 2)[wide.offset : wide.offset + len(wide)]
     with np.errstate(over="ignore"):
-        return _mix(_mix(halves[:, 0].copy()) * np.uint64(31) + halves[:, 1])
+        return mix(mix(halves[:, 0].copy()) * np.uint64(31) + halves[:, 1])
 
 
 def _nested(array: pa.Array) -> Hashes:

@@ -15,6 +15,7 @@ from headrace import plan as p
 from headrace.columnar import arrow
 from headrace.errors import CorruptState
 from headrace.kernels.joins.table_join import indexed_table, join_table, table_columns_read
+from headrace.kernels.stateless.sample import sample_tuples
 from headrace.kernels.stateless.split import split_window
 from headrace.kernels.stateless.steps import FailedTuples, run_step
 from headrace.plan.columns_read import names_of
@@ -53,6 +54,8 @@ class StepRunner:
             found = split_window(table, step, keep=keep)
             self.report.split(step.name, found.counts, found.largest)
             return found.marked if is_last and not step.replicate else found.tuples, found.failed
+        if isinstance(step, p.SampleStep):
+            return sample_tuples(table, step), ()
         if isinstance(step, p.TableStep):
             joined = [*self.join_table(table, step)]
             return pa.concat_tables(joined) if joined else step.schema.empty_table(), ()

@@ -43,7 +43,7 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Sample:
+class CalibrationSample:
     """The first windows of every source, as far as all of them go."""
 
     windows: Mapping[str, Sequence[pa.Table]]
@@ -111,7 +111,7 @@ def _joined(first: Figures, second: Figures) -> Figures:
 # --- the sample ----------------------------------------------------------------------------------------------------
 
 
-def take_sample(sources: Mapping[str, nodes.Source], tuples: int) -> Sample:
+def take_sample(sources: Mapping[str, nodes.Source], tuples: int) -> CalibrationSample:
     read = {name: _head(name, source, tuples) for name, source in sources.items()}
     ends = [_times(tables)[1] for tables, whole in read.values() if not whole and tables]
     end = min(ends, default=None)  # what comes later in one source would meet nothing of the others
@@ -119,7 +119,7 @@ def take_sample(sources: Mapping[str, nodes.Source], tuples: int) -> Sample:
     windows = {name: [table for table in tables if table.num_rows] for name, tables in cut.items()}
     longest = max((_span(tables) for tables in windows.values()), default=0.0)
     spans = {name: _span(tables) or longest or 1.0 for name, tables in windows.items()}
-    return Sample(windows, spans, _times([table for tables in windows.values() for table in tables]))
+    return CalibrationSample(windows, spans, _times([table for tables in windows.values() for table in tables]))
 
 
 def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table], bool]:
@@ -191,7 +191,7 @@ def _until(table: pa.Table, end: int | None) -> pa.Table:
 
 def _measured(
     plan: p.PhysicalPlan,
-    sample: Sample,
+    sample: CalibrationSample,
     slots: int,
     tables: Mapping[str, nodes.TableDefinition],
     *,
@@ -226,7 +226,7 @@ def _run(driver: Driver, store: StateStore, windows: list[PhysicalWindow], *, fi
     driver.run(Position("sample"), lambda epoch: execute_locally(epoch, each, store.storage), final=final)
 
 
-def _part(sample: Sample, number: int) -> Iterator[tuple[str, pa.Table]]:
+def _part(sample: CalibrationSample, number: int) -> Iterator[tuple[str, pa.Table]]:
     """An epoch's part of each source: whole windows where there are enough, else slices."""
     for name, tables in sample.windows.items():
         if len(tables) >= sample.epochs:
@@ -290,7 +290,7 @@ def _valid(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
 
 def _figures(
     plan: p.PhysicalPlan,
-    sample: Sample,
+    sample: CalibrationSample,
     last: Manifest,
     bounds: Mapping[str, tuple[float, ...]],
     reach: Mapping[str, int],

@@ -15,6 +15,7 @@ SHARED = {
     "headrace.reference.evaluate": "itself",
     "headrace.reference.interpreter": "itself",
     "headrace.reference.processors": "itself",
+    "headrace.reference.sample": "itself",
     "headrace.reference.splits": "itself",
     "headrace.reference.state_tables": "itself",
     "headrace.reference.tuples": "itself",
