@@ -287,19 +287,8 @@ class AsOf(PairingNode):
     @property
     def keys(self) -> tuple[expressions.KeyEquality, ...]:
         """Return the columns that must be equal, each with the type to which both sides are cast."""
-        return tuple(expressions.KeyEquality(name, name, self._common_type(name)) for name in self.by)
-
-    def _common_type(self, name: str) -> pa.DataType:
-        kinds = [side.schema.field(name).type for side in (self.left, self.right)]
-        if kinds[0] == kinds[1]:
-            return kinds[0]
-        if all(pa.types.is_integer(kind) and not pa.types.is_uint64(kind) for kind in kinds):
-            return pa.int64()
-        if all(pa.types.is_floating(kind) for kind in kinds):
-            return pa.float64()
-        raise QueryTypeError(
-            f"by names {name!r}, which has type {kinds[0]} in this stream and {kinds[1]} in the other; cast one with map"
-        )
+        schemas = self.left.schema, self.right.schema
+        return tuple(expressions.KeyEquality(name, name, common_type("by", name, *schemas)) for name in self.by)
 
     @property
     def summary(self) -> str:
@@ -308,6 +297,26 @@ class AsOf(PairingNode):
     def describe(self) -> dict[str, Any]:
         how = "left" if self.keep else "inner"
         return {"operator": "asof", "by": list(self.by), "within": self.within, "how": how}
+
+
+def common_type(what: str, name: str, left: pa.Schema, right: pa.Schema) -> pa.DataType:
+    """Return the type in which a column of both sides is compared. `what` is the argument that names it, for errors."""
+    one, other = (schema.field(name).type for schema in (left, right))
+    if one == other:
+        return one
+    if (found := wider_type(one, other)) is not None:
+        return found
+    raise QueryTypeError(
+        f"{what} names {name!r}, which has type {one} in this stream and {other} in the other; cast one with map"
+    )
+
+
+def wider_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of two different number types, or None if there is none."""
+    kinds = (one, other)
+    if all(pa.types.is_integer(kind) and not pa.types.is_uint64(kind) for kind in kinds):
+        return pa.int64()
+    return pa.float64() if all(pa.types.is_floating(kind) for kind in kinds) else None
 
 
 def asof_summary(by: Sequence[str], within: int | None, keep: bool) -> str:
