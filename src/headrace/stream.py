@@ -83,6 +83,24 @@ class Stream:
         """All columns but these. `s.drop("duration", "district")`"""
         return Stream(column_verbs.reduced_map(self._node, names))
 
+    def unnest(self, column: str, outer: bool = False, index: str | None = None) -> Stream:
+        """A tuple for each element of a list or map, or a struct replaced by its fields; each with all other columns.
+
+        The element takes the column's place and name; the fields of a struct take its place; a map gives two columns, such as
+        items_key and items_value. A null element stays.
+        outer: keep a tuple whose list is null or empty, with null; without it such a tuple is dropped
+        index: name of a further column with the position of the element, from 0
+        `orders.unnest("items", index="line")`
+        """
+        column_verbs.check_column(column, self.schema, "unnest")
+        if not isinstance(outer, bool):
+            raise QueryTypeError(f"outer must be True or False; found {describe_argument(outer)}")
+        if index is not None and not isinstance(index, str):
+            raise QueryTypeError(
+                f"index must be the name of a new column; found {describe_argument(index)}; such as 'i'"
+            )
+        return Stream(nodes.Unnest(self._node, column, outer, index))
+
     def filter(self, predicate: str) -> Stream:
         """Only the tuples for which the predicate is true."""
         return Stream(nodes.Filter(self._node, expressions.parse_condition(predicate, self.schema, "filter")))
@@ -190,9 +208,7 @@ class Stream:
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
 
-    def asof(
-        self, other: Stream, by: Names, within: Duration | None = None, how: str = "inner"
-    ) -> Stream:
+    def asof(self, other: Stream, by: Names, within: Duration | None = None, how: str = "inner") -> Stream:
         """Each tuple of this stream (`l`) with the last of another (`r`) that has its key and is not later than it.
 
         within: how much older that may be; how: "left" keeps tuples without one, with nulls.
@@ -404,6 +420,10 @@ class Substreams:
     def filter(self, predicate: str) -> Substreams:
         """As `Stream.filter`; runs in the splitters."""
         return self._then(Stream(self._body.root).filter(predicate))
+
+    def unnest(self, column: str, outer: bool = False, index: str | None = None) -> Substreams:
+        """As `Stream.unnest`; runs in the splitters."""
+        return self._then(Stream(self._body.root).unnest(column, outer, index))
 
     def each(self, query: Callable[[Stream], Stream]) -> Stream:
         """A query of operators on every substream alone; its result has the column `substream`."""

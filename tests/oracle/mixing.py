@@ -20,7 +20,9 @@ NEW = {  # what makes an operator, and what `operators_of` calls it
 }
 OTHERS = {
     **{name: (name,) for name in (*STATELESS, "distinct", *SPLITS)},
+    "columns": ("map",),
     "time_join": ("join inner",),
+    "using_join": ("join inner", "join left", "join right", "join full", "count join"),
     "count_join": ("count join",),
     "time_aggregate": ("windows",),
     "count_aggregate": ("count windows",),
@@ -84,6 +86,7 @@ def _kind(node: nodes.Node) -> str:
             nodes.Map()
             | nodes.Filter()
             | nodes.Case()
+            | nodes.Unnest()
             | nodes.Union()
             | nodes.Distinct()
             | nodes.Each()

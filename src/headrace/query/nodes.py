@@ -14,7 +14,17 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
-from headrace.columnar.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe_schema, refuse_added_names
+from headrace.columnar.types import (
+    BOUNDS,
+    EVENT_TIME,
+    TS,
+    TS_TYPE,
+    check_names,
+    describe_schema,
+    fold_name,
+    refuse_added_names,
+    unnested_schema,
+)
 from headrace.columnar.types import SUBSTREAM as SUBSTREAM
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
@@ -152,6 +162,63 @@ class Case(Selection):
 
     def describe(self) -> dict[str, Any]:
         return {"operator": "case", "predicates": [p.sql for p in self.predicates], "branch": self.branch}
+
+
+@dataclass(frozen=True, eq=False)
+class Unnest(Unary):
+    """One tuple for each element of the list or map `column`, or a struct replaced by its fields; `ts` is that of the tuple.
+
+    The elements take the place of the column: under its name, as the fields of a struct, or as key and value of a map.
+    outer: a tuple without elements is emitted once, with nulls.
+    index: a further column, the last, with the position of the element from 0.
+    """
+
+    column: str
+    outer: bool
+    index: str | None
+
+    def __post_init__(self) -> None:
+        kind = self.input.schema.field(self.column).type
+        if not pa.types.is_nested(kind):
+            raise QueryTypeError(f"unnest takes a column of lists, maps or structs; {self.column!r} is {kind}")
+        if pa.types.is_struct(kind) and (self.outer or self.index is not None):
+            raise QueryError(
+                f"unnest of a struct makes one tuple of one, so it takes no outer= or index=; {self.column!r} is {kind};"
+                " leave them out"
+            )
+        made = [*(field.name for field in self.elements), *([] if self.index is None else [self.index])]
+        refuse_added_names(made, EVENT_TIME, "unnest")
+        others = {fold_name(name) for name in self.input.schema.names if name != self.column}
+        for number, name in enumerate(made):
+            if fold_name(name) in others | {fold_name(each) for each in made[:number]}:
+                raise QueryError(
+                    f"unnest makes a column {name!r}, and there is one already; there are"
+                    f" {', '.join(self.input.schema.names)}; rename that one before: s.rename({{{name!r}: 'other'}})"
+                )
+        _check_names(self.schema.names, self.input)
+
+    @property
+    def elements(self) -> pa.Schema:
+        """Return the columns that take the place of the unnested one."""
+        kind = self.input.schema.field(self.column).type
+        if pa.types.is_map(kind):
+            return pa.schema([(f"{self.column}_key", kind.key_type), (f"{self.column}_value", kind.item_type)])
+        if pa.types.is_list(kind):
+            kind = kind.value_type
+        fields = list(kind) if pa.types.is_struct(kind) else [pa.field(self.column, kind)]
+        return pa.schema([(field.name, field.type) for field in fields])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return unnested_schema(self.input.schema, self.column, self.elements, self.index)
+
+    @property
+    def summary(self) -> str:
+        position = f" with position {self.index}" if self.index is not None else ""
+        return f"{'outer ' if self.outer else ''}unnest {self.column}{position}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "unnest", "column": self.column, "outer": self.outer, "index": self.index}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Joins by columns that have one name on both sides: an ordinary join, then a map that has each of them once.
 
-    columns  =  ts, the columns of `using`, then the others of both sides, named as in any join
-    value    =  the left one (inner, left), the right one (right), the one that is not null (full), in the common type
+columns  =  ts, the columns of `using`, then the others of both sides, named as in any join
+value    =  the left one (inner, left), the right one (right), the one that is not null (full), in the common type
 """
 
 from __future__ import annotations
@@ -69,16 +69,15 @@ def _check_on(on: str | None, left: pa.Schema, right: pa.Schema) -> None:
     """Refuse names of columns where a condition is expected."""
     if on is None:
         raise QueryError("join needs a condition: on='l.a < r.b', or using='k' for columns that both sides have")
-    names = [on] if isinstance(on, str) else on
-    if isinstance(names, list | tuple) and names and all(isinstance(name, str) for name in names):
-        if all(name in left.names and name in right.names for name in names):
-            wanted = names[0] if len(names) == 1 else list(names)
-            equal = " and ".join(f"l.{_shown(name)} = r.{_shown(name)}" for name in names)
-            raise QueryError(f"on is a condition over l and r; found {on!r}; write using={wanted!r}, or on={equal!r}")
     if argument_kind(on) == "pyspark Column":
         raise QueryTypeError(
             f"on is SQL text over l and r; found {describe_argument(on)}; such as on='l.a = r.b', or using='k'"
         )
+    names = list(on) if isinstance(on, list | tuple) else [on]
+    if names and all(isinstance(name, str) and name in left.names and name in right.names for name in names):
+        equal = " and ".join(f"l.{_shown(name)} = r.{_shown(name)}" for name in names)
+        wanted = names[0] if len(names) == 1 else names
+        raise QueryError(f"on is a condition over l and r; found {on!r}; write using={wanted!r}, or on={equal!r}")
 
 
 def once(node: nodes.Join | nodes.TableJoin, using: Sequence[str], how: str) -> nodes.Node:

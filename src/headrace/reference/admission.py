@@ -28,6 +28,7 @@ _WITHOUT_STATE = (
     nodes.Map,
     nodes.Filter,
     nodes.Case,
+    nodes.Unnest,
     nodes.Union,
     nodes.TableJoin,
     nodes.ProcessorOutput,
