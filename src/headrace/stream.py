@@ -11,6 +11,7 @@ from headrace import expressions
 from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
 from headrace.processor import ONLY, Function, Processor, check_version, declared, function
 from headrace.query import column_verbs, nodes
+from headrace.query.labels import check_label
 from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
 from headrace.support.durations import Duration, parse_duration
@@ -30,8 +31,8 @@ Names = str | list[str] | tuple[str, ...]  # of columns: one name, or several
 class Stream:
     """A stream of tuples with one schema and one event time, the column `ts`. Immutable."""
 
-    def __init__(self, node: nodes.Node) -> None:
-        self._node = node
+    def __init__(self, node: nodes.Node, label: str | None = None) -> None:
+        self._node, self._label = node, label
 
     @property
     def schema(self) -> pa.Schema:
@@ -50,7 +51,16 @@ class Stream:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
-        return f"Stream({', '.join(self.columns)})\n{nodes.outline(self._node)[0]}"
+        called = "" if self._label is None else f" named {self._label}"
+        return f"Stream({', '.join(self.columns)}){called}\n{nodes.outline(self._node)[0]}"
+
+    def named(self, name: str) -> Stream:
+        """The same stream with a name for its results, in place of result-0, in progress, records, logs and tables.
+
+        The names of one run differ. A name is no part of the query: with another one, a checkpoint continues as before.
+        What is made of the stream afterwards has no name: name a result last. `s.filter("amount > 100").named("alarms")`
+        """
+        return Stream(self._node, check_label(name))
 
     def map(self, *keep: str, **new: str) -> Stream:
         """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
@@ -470,6 +480,11 @@ def node_of(stream: Stream) -> nodes.Node:
     if not isinstance(stream, Stream):
         raise QueryTypeError(f"a query is a stream; found {describe_argument(stream)}; {_instead(stream)}")
     return stream._node
+
+
+def label_of(stream: Stream) -> str | None:
+    """The name that `named` gave to a stream."""
+    return stream._label
 
 
 def _node(stream: Stream, what: str) -> nodes.Node:
