@@ -10,7 +10,9 @@ import pyarrow as pa
 from headrace import expressions
 from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
 from headrace.processor import ONLY, Function, Processor, check_version, declared, function
-from headrace.query import nodes
+from headrace.query import column_verbs, nodes
+from headrace.query.labels import check_label
+from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
 from headrace.support.durations import Duration, parse_duration
 from headrace.support.limits import MOST_GROUPS
@@ -23,14 +25,14 @@ if TYPE_CHECKING:
     from headrace.sinks import AnySink
 
 Route = str | Callable[[pa.Table], Any]
-RESERVED_BY_JOIN = ("on", "within", "last", "how")
+Names = str | list[str] | tuple[str, ...]  # of columns: one name, or several
 
 
 class Stream:
     """A stream of tuples with one schema and one event time, the column `ts`. Immutable."""
 
-    def __init__(self, node: nodes.Node) -> None:
-        self._node = node
+    def __init__(self, node: nodes.Node, label: str | None = None) -> None:
+        self._node, self._label = node, label
 
     @property
     def schema(self) -> pa.Schema:
@@ -49,18 +51,65 @@ class Stream:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __repr__(self) -> str:
-        return f"Stream({', '.join(self.columns)})\n{nodes.outline(self._node)[0]}"
+        called = "" if self._label is None else f" named {self._label}"
+        return f"Stream({', '.join(self.columns)}){called}\n{nodes.outline(self._node)[0]}"
+
+    def named(self, name: str) -> Stream:
+        """The same stream with a name for its results, in place of result-0, in progress, records, logs and tables.
+
+        The names of one run differ. A name is no part of the query: with another one, a checkpoint continues as before.
+        What is made of the stream afterwards has no name: name a result last. `s.filter("amount > 100").named("alarms")`
+        """
+        return Stream(self._node, check_label(name))
 
     def map(self, *keep: str, **new: str) -> Stream:
         """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
-        for name in keep:
-            self._demand_column(name, "map")
-        names = [name for name in keep if name != "ts"] + list(new)
-        if len(set(names)) != len(names):
-            raise QueryError(f"map names a column twice; found {', '.join(names)}")
-        kept = [(name, self._column(name)) for name in keep if name != "ts"]
-        made = [(name, expressions.parse_scalar(text, self.schema, name)) for name, text in new.items()]
-        return Stream(nodes.Map(self._node, tuple(kept + made)))
+        return Stream(column_verbs.computed_map(self._node, keep, new, "map"))
+
+    def select(self, *keep: str, **new: str) -> Stream:
+        """These columns alone: positional names are kept, keywords are computed, as by `map`; `ts` always stays.
+
+        keep: names of columns, in the order that they get; new: SQL expressions by the name of their column.
+        `s.select("caller", minutes="duration / 60.0")` has the columns ts, caller, minutes.
+        """
+        return Stream(column_verbs.computed_map(self._node, keep, new, "select"))
+
+    def with_columns(self, **new: str) -> Stream:
+        """All columns, and new ones: one with the name of a column takes its place, the others come last.
+
+        new: SQL expressions by the name of their column; they see the columns of this stream, not each other.
+        `s.with_columns(minutes="duration / 60.0")` has all columns of `s`, then minutes.
+        """
+        return Stream(column_verbs.extended_map(self._node, new))
+
+    def rename(self, names: Mapping[str, str]) -> Stream:
+        """The same columns in the same places, some under new names.
+
+        names: old names and new ones; two columns may swap theirs. `s.rename({"caller": "user"})`
+        """
+        return Stream(column_verbs.renamed_map(self._node, names))
+
+    def drop(self, *names: str) -> Stream:
+        """All columns but these. `s.drop("duration", "district")`"""
+        return Stream(column_verbs.reduced_map(self._node, names))
+
+    def unnest(self, column: str, outer: bool = False, index: str | None = None) -> Stream:
+        """A tuple for each element of a list or map, or a struct replaced by its fields; each with all other columns.
+
+        The element takes the column's place and name; the fields of a struct take its place; a map gives two columns, such as
+        items_key and items_value. A null element stays.
+        outer: keep a tuple whose list is null or empty, with null; without it such a tuple is dropped
+        index: name of a further column with the position of the element, from 0
+        `orders.unnest("items", index="line")`
+        """
+        column_verbs.check_column(column, self.schema, "unnest")
+        if not isinstance(outer, bool):
+            raise QueryTypeError(f"outer must be True or False; found {describe_argument(outer)}")
+        if index is not None and not isinstance(index, str):
+            raise QueryTypeError(
+                f"index must be the name of a new column; found {describe_argument(index)}; such as 'i'"
+            )
+        return Stream(nodes.Unnest(self._node, column, outer, index))
 
     def filter(self, predicate: str) -> Stream:
         """Only the tuples for which the predicate is true."""
@@ -82,39 +131,43 @@ class Stream:
     def join(
         self,
         other: Stream | Table,
-        on: str,
+        on: str | None = None,
         within: Duration | tuple[Duration, Duration] | None = None,
         last: int | tuple[int, int] | None = None,
         how: str = "inner",
+        using: Names | None = None,
     ) -> Stream:
         """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows.
 
         how: over time windows "left", "right" or "full" keep tuples without a partner too, with nulls.
+        using: columns that both sides have and that must be equal, beside `on` if that is given too; the result has each of
+        them once, after `ts`. `s.join(t, using="k", within="1 minute")`
         With a table: each tuple with every row of it that satisfies the predicate, without a window; how="left" keeps tuples
         without one, with nulls.
         """
         if isinstance(other, Table):
-            return self._join_table(other, on, how, within=within, last=last)
+            return self._join_table(other, on, using, how, within=within, last=last)
         right = _node(other, "join")
         if how not in nodes.KEPT_SIDES:
             raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT_SIDES))}; found {how!r}")
         if (within is None) == (last is None):
             msg = "join needs exactly one window: within='60 seconds' (time) or last=1000 (count)"
             raise QueryError(msg)
-        predicate = expressions.join_predicate(on, self.schema, right.schema)
+        columns = using_columns(using, self.schema, right.schema)
+        predicate = join_condition(on, columns, self.schema, right.schema)
         if within is not None:
             pair = _pair(within, "within")
             w1, w2 = (parse_duration(w, "within") for w in pair)
-            return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2, how))
+            return Stream(once(nodes.TimeJoin(self._node, right, predicate, w1, w2, how), columns, how))
         if how != "inner":
             raise QueryError(
                 f"a join over count windows is an inner join; found how={how!r}; leave it out,"
                 " or give a time window: within='60 seconds'"
             )
         n1, n2 = (count_of_tuples(n, "last") for n in _pair(last, "last"))
-        return Stream(nodes.CountJoin(self._node, right, predicate, n1, n2))
+        return Stream(once(nodes.CountJoin(self._node, right, predicate, n1, n2), columns, how))
 
-    def _join_table(self, table: Table, on: str, how: str, **windows: Any) -> Stream:
+    def _join_table(self, table: Table, on: str | None, using: Names | None, how: str, **windows: Any) -> Stream:
         for window, given in windows.items():
             if given is not None:
                 raise QueryError(
@@ -122,12 +175,13 @@ class Stream:
                 )
         if how not in ("inner", "left"):
             raise QueryError(f"a join with a table takes how='inner' or how='left'; found {how!r}")
-        predicate = expressions.join_predicate(on, self.schema, table.schema)
-        return Stream(nodes.TableJoin(self._node, table._table, predicate, how == "left"))
+        columns = using_columns(using, self.schema, table.schema)
+        predicate = join_condition(on, columns, self.schema, table.schema)
+        return Stream(once(nodes.TableJoin(self._node, table._table, predicate, how == "left"), columns, how))
 
     def aggregate(
         self,
-        by: list[str] | tuple[str, ...] = (),
+        by: Names = (),
         window: Duration | None = None,
         every: Duration | int | None = None,
         last: int | None = None,
@@ -159,7 +213,7 @@ class Stream:
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
-    def sample(self, fraction: float, by: list[str] | tuple[str, ...] | None = None) -> Stream:
+    def sample(self, fraction: float, by: Names | None = None) -> Stream:
         """A share of the tuples, chosen by a hash of their values, so that every run chooses the same tuples.
 
         fraction: the share that is kept, more than 0 and at most 1. Tuples kept by a smaller fraction are also kept by a
@@ -175,21 +229,19 @@ class Stream:
         sample 0.1 by user
           source calls (ts timestamp[us, tz=UTC], user string)
         """
-        checked = _checked_fraction(fraction)
-        if by is not None and not self._grouping(by):
+        checked, grouped = _checked_fraction(fraction), None if by is None else self._grouping(by)
+        if grouped == ():
             raise QueryError(
                 f"sample needs at least one column in by; found by={by!r}; leave by out to choose tuples one by one"
             )
-        return Stream(nodes.Sample(self._node, checked, None if by is None else tuple(by)))
+        return Stream(nodes.Sample(self._node, checked, grouped))
 
-    def distinct(self, by: list[str] | tuple[str, ...], within: Duration) -> Stream:
+    def distinct(self, by: Names, within: Duration) -> Stream:
         """The first tuple of each key, and then none of that key for so long after one that was kept."""
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
 
-    def asof(
-        self, other: Stream, by: list[str] | tuple[str, ...], within: Duration | None = None, how: str = "inner"
-    ) -> Stream:
+    def asof(self, other: Stream, by: Names, within: Duration | None = None, how: str = "inner") -> Stream:
         """Each tuple of this stream (`l`) with the last of another (`r`) that has its key and is not later than it.
 
         within: how much older that may be; how: "left" keeps tuples without one, with nulls.
@@ -211,7 +263,7 @@ class Stream:
         self,
         substreams: int,
         *,
-        by: list[str] | tuple[str, ...] | None = None,
+        by: Names | None = None,
         route: Route | None = None,
         broadcast: Route | None = None,
         version: int = 1,
@@ -305,23 +357,17 @@ class Stream:
 
         return start([(self, sink)], checkpoint=checkpoint, **options)
 
-    def _column(self, name: str) -> expressions.Expression:
-        quoted = '"' + name.replace('"', '""') + '"'
-        found = expressions.parse_scalar(quoted, self.schema, name)
-        return expressions.Expression(name, found.sql, self.schema.field(name).type, found.columns)
-
     def _demand_column(self, name: str, what: str) -> None:
-        if not isinstance(name, str):
-            raise QueryTypeError(
-                f"{what} takes column names as text; found {describe_argument(name)}{_as_names(name, what)}"
-            )
-        if name not in self.columns:
-            raise QueryError(f"{what} names an unknown column {name!r}; there are {', '.join(self.columns)}")
+        column_verbs.check_column(name, self.schema, what)
 
-    def _grouping(self, by: list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    def _grouping(self, by: Names) -> tuple[str, ...]:
+        """The checked columns of an argument `by`: a list, or one name."""
+        if isinstance(by, str):
+            by = [by]
         if not isinstance(by, list | tuple):
-            example = f"; write by=[{by!r}]" if isinstance(by, str) else "; such as by=['caller'], or by=[]"
-            raise QueryTypeError(f"by must be a list of columns; found {describe_argument(by)}{example}")
+            raise QueryTypeError(
+                f"by must be a column or a list of columns; found {describe_argument(by)}; such as by='caller', or by=[]"
+            )
         for name in by:
             self._demand_column(name, "by")
             if name == "ts":
@@ -388,13 +434,33 @@ class Substreams:
         """As `Stream.map`; runs in the splitters."""
         return self._then(Stream(self._body.root).map(*keep, **new))
 
+    def select(self, *keep: str, **new: str) -> Substreams:
+        """As `Stream.select`; runs in the splitters."""
+        return self._then(Stream(self._body.root).select(*keep, **new))
+
+    def with_columns(self, **new: str) -> Substreams:
+        """As `Stream.with_columns`; runs in the splitters."""
+        return self._then(Stream(self._body.root).with_columns(**new))
+
+    def rename(self, names: Mapping[str, str]) -> Substreams:
+        """As `Stream.rename`; runs in the splitters."""
+        return self._then(Stream(self._body.root).rename(names))
+
+    def drop(self, *names: str) -> Substreams:
+        """As `Stream.drop`; runs in the splitters."""
+        return self._then(Stream(self._body.root).drop(*names))
+
     def filter(self, predicate: str) -> Substreams:
         """As `Stream.filter`; runs in the splitters."""
         return self._then(Stream(self._body.root).filter(predicate))
 
-    def sample(self, fraction: float, by: list[str] | tuple[str, ...] | None = None) -> Substreams:
+    def sample(self, fraction: float, by: Names | None = None) -> Substreams:
         """As `Stream.sample`; runs in the splitters."""
         return self._then(Stream(self._body.root).sample(fraction, by))
+
+    def unnest(self, column: str, outer: bool = False, index: str | None = None) -> Substreams:
+        """As `Stream.unnest`; runs in the splitters."""
+        return self._then(Stream(self._body.root).unnest(column, outer, index))
 
     def each(self, query: Callable[[Stream], Stream]) -> Stream:
         """A query of operators on every substream alone; its result has the column `substream`."""
@@ -443,6 +509,11 @@ def node_of(stream: Stream) -> nodes.Node:
     return stream._node
 
 
+def label_of(stream: Stream) -> str | None:
+    """The name that `named` gave to a stream."""
+    return stream._label
+
+
 def _node(stream: Stream, what: str) -> nodes.Node:
     if not isinstance(stream, Stream):
         raise QueryTypeError(f"{what} takes streams; found {describe_argument(stream)}; {_instead(stream)}")
@@ -456,15 +527,6 @@ def _instead(given: Any) -> str:
     if argument_kind(given) == "pyspark DataFrame":
         return "wrap it: headrace.stream(df, time=...)"
     return instead_of_dataframe(given)
-
-
-def _as_names(given: Any, what: str) -> str:
-    """How what was given instead of names is said."""
-    if what == "map" and isinstance(given, dict):
-        return "; new columns are keywords with SQL text: s.map('kept', new='a + 1')"
-    if argument_kind(given) == "pyspark Column":
-        return "; write the column's name, or a new column as a keyword with SQL text: s.map(new='a + 1')"
-    return "; such as 'caller'"
 
 
 def _pair(value: Any, what: str) -> tuple[Any, Any]:

@@ -20,7 +20,9 @@ NEW = {  # what makes an operator, and what `operators_of` calls it
 }
 OTHERS = {
     **{name: (name,) for name in (*STATELESS, "distinct", *SPLITS)},
+    "columns": ("map",),
     "time_join": ("join inner",),
+    "using_join": ("join inner", "join left", "join right", "join full", "count join"),
     "count_join": ("count join",),
     "time_aggregate": ("windows",),
     "count_aggregate": ("count windows",),
@@ -85,6 +87,7 @@ def _kind(node: nodes.Node) -> str:
             | nodes.Filter()
             | nodes.Case()
             | nodes.Sample()
+            | nodes.Unnest()
             | nodes.Union()
             | nodes.Distinct()
             | nodes.Each()

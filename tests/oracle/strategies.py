@@ -235,6 +235,45 @@ class Maker:
         found += [quoted(n) for n in part.columns("bool")]
         return found
 
+    def columns(self, part: Part, parts: list[Part]) -> Part:
+        """One of the verbs that keep, add, rename or drop columns."""
+        stream, names = part.stream, [n for n in part.stream.columns if n != "ts"]
+        some = [n for n in names if self.pick((True, True, False))]
+        new = {self.pick([self.name(), *names]): self.pick(self.values(part)) for _ in range(self.pick((1, 2)))}
+        match self.pick(("select", "with_columns", "rename", "drop")):
+            case "select":
+                kept = [n for n in some if n not in new]
+                return Part(stream.select(*kept, **new), part.inexact & set(kept))
+            case "with_columns":
+                return Part(stream.with_columns(**new), part.inexact - set(new))
+            case "rename":
+                called = {old: self.name() for old in some}
+                return Part(stream.rename(called), frozenset(called.get(n, n) for n in part.inexact))
+        return Part(stream.drop(*some), part.inexact - set(some))
+
+    def unnest(self, part: Part, parts: list[Part]) -> Part:
+        """Of a column that is there, or of one that is made for it."""
+        part = part.exact()
+        found = part.columns("list")
+        if not found or self.pick((True, True, False)):
+            name, (text, is_list) = self.name(), self.pick(self.nested(part))
+            part, found = Part(part.stream.with_columns(**{name: text})), [name]
+        else:
+            is_list = True
+        options = {"outer": self.pick((True, False)), "index": self.pick((None, self.name()))} if is_list else {}
+        return self.small_enough(Part(part.stream.unnest(self.pick(found), **options)), part)
+
+    def nested(self, part: Part) -> list[tuple[str, bool]]:
+        """Expressions that make lists, maps and structs, and whether unnest makes several tuples of one."""
+        first, second = self.name(), self.name()
+        found = [("CASE epoch_ms(ts) % 3 WHEN 0 THEN [] WHEN 1 THEN [7, NULL, 7] END", True)]
+        for n in map(quoted, part.columns("int")):
+            found += [(f"[{n}, {n} + 1]", True), (f"CASE WHEN {n} > 2 THEN [{n}] END", True)]
+            found += [(f"MAP {{'a': {n}, 'b': NULL}}", True), (f"[{{'{first}': {n}, '{second}': 'x'}}, NULL]", True)]
+            found += [(f"{{'{first}': {n}, '{second}': {n} % 2 = 0}}", False)]
+        found += [(f"string_split({n}, 'a')", True) for n in map(quoted, part.columns("text"))]
+        return found
+
     def filter(self, part: Part, parts: list[Part]) -> Part:
         return Part(part.stream.filter(self.pick(self.tests(part))), part.inexact)
 
@@ -296,6 +335,23 @@ class Maker:
 
     def outer_join(self, part: Part, parts: list[Part]) -> Part:
         return self.time_join(part, parts, how=self.pick(("left", "right", "full")))
+
+    def using_join(self, part: Part, parts: list[Part]) -> Part:
+        """By columns that both sides have; over a time or a count window, or with a table of the same rows."""
+        left, right = self.sides(part, parts)
+        window = self.pick([{"last": 5}, {"last": (20, 3)}, {"within": "2 seconds"}, {"within": "5 seconds"}])
+        if "last" in window:
+            left, right = left.exact(), right.exact()
+        kinds = {n: right.stream.schema.field(n).type for n in right.columns()}
+        shared = [n for n in left.columns() if n in kinds and _meet(left.stream.schema.field(n).type, kinds[n])]
+        if not shared:
+            return self.time_join(part, parts)
+        using = list(dict.fromkeys(self.pick(shared) for _ in range(self.pick((1, 1, 2)))))
+        how = self.pick(("inner", "left", "right", "full")) if "within" in window else "inner"
+        on = self.pick((None, None, "l.ts <> r.ts"))
+        joined = left.stream.join(right.stream, on=on, using=using, how=how, **window)
+        sides = (({f"{s}_{n}" for n in p.inexact} | p.inexact) for s, p in (("l", left), ("r", right)))
+        return self.small_enough(Part(joined, frozenset().union(*sides) & set(joined.columns)), part)
 
     def count_join(self, part: Part, parts: list[Part]) -> Part:
         left, right = (side.exact() for side in self.sides(part, parts))
@@ -571,9 +627,9 @@ def _joined_inexact(joined: Stream, left: Part, right: Part) -> frozenset[str]:
     return frozenset(out for out, side, name in node.columns if name in sides[side])
 
 
-STATELESS = ("map", "filter", "case", "sample", "union")
+STATELESS = ("map", "filter", "case", "sample", "union", "columns", "unnest")
 TABLES = ("table_join",)
-JOINS = ("time_join", "time_join", "count_join", "outer_join")
+JOINS = ("time_join", "time_join", "count_join", "outer_join", "using_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
 ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "distinct", "asof")
 SPLITS = ("apply", "each")

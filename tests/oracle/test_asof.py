@@ -287,7 +287,7 @@ def test_it_says_what_it_is_and_shares_slots() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ({"by": "k"}, QueryTypeError, "by must be a list"),
+        ({"by": 3}, QueryTypeError, "by must be a column or a list"),
         ({"by": ["x"]}, QueryError, "unknown column 'x'"),
         ({"by": ["v"]}, QueryError, "by names a column 'v' that the other stream lacks; it has ts, k, w"),
         ({"by": ["ts"]}, QueryError, "by cannot contain 'ts'"),

@@ -85,7 +85,7 @@ def test_it_stands_behind_a_join_by_the_same_key_without_an_exchange() -> None:
 @pytest.mark.parametrize(
     ("given", "error", "words"),
     [
-        ({"by": "k", "within": "1 second"}, QueryTypeError, "by must be a list"),
+        ({"by": 3, "within": "1 second"}, QueryTypeError, "by must be a column or a list"),
         ({"by": ["x"], "within": "1 second"}, QueryError, "unknown column 'x'"),
         ({"by": ["k"], "within": "0 seconds"}, QueryError, "must be more than zero"),
         ({"by": ["ts"], "within": "1 second"}, QueryError, "by cannot contain 'ts'"),

@@ -456,7 +456,7 @@ ANOTHER = table_stream(THREE, name="another")
         (lambda: split().each("n > 1"), "each takes a function of one stream; found 'n > 1'"),
         (lambda: logins().split(2), "exactly one of by=.* and route="),
         (lambda: split(by=["user"], route="n"), "exactly one of by=.* and route="),
-        (lambda: split(by="user"), "by must be a list of columns; found 'user'; write by="),
+        (lambda: split(by=3), "by must be a column or a list of columns; found 3; such as by="),
         (lambda: split(by=["who"]), "unknown column 'who'; there are ts, user, n"),
         (lambda: split(into=0), "a number of substreams, 1 .. 1048576; found 0"),
         (lambda: split(into="user"), "a number of substreams.*found 'user'"),

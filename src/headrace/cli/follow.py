@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from rich.console import Console
 
+from headrace.query.labels import result_labels
 from headrace.showing import terminal
+from headrace.stream import label_of
 
 if TYPE_CHECKING:
     from headrace.run.run import Run
@@ -48,7 +50,8 @@ def follow_run(
     from headrace.showing.signals import stop_at_end, stop_on_first_signal
 
     console = Console(highlight=False)
-    names = {f"result-{i}": f"result-{i} to {sink!r}" for i, (_, sink) in enumerate(found)}
+    labels = result_labels([label_of(stream) for stream, _ in found])
+    names = {label: f"{label} to {sink!r}" for label, (_, sink) in zip(labels.values(), found, strict=True)}
     with stop_on_first_signal() as stop, stop_at_end(headrace.start(found, show=False, **options)) as started:
         display: live.Display = live.for_console(console, title, names) if json is None else live.JsonLines(json)
         if isinstance(display, live.JsonLines):

@@ -161,6 +161,12 @@ def public_text(text: str) -> str:
     return text.replace(SUBSTREAM, SUBSTREAM.strip("_"))
 
 
+def unnested_schema(schema: pa.Schema, column: str, elements: pa.Schema, index: str | None) -> pa.Schema:
+    """Return the schema with `elements` in place of a column, and the column `index` last, if it is not None."""
+    fields = [each for field in schema for each in (elements if field.name == column else [field])]
+    return pa.schema([*fields, *([] if index is None else [pa.field(index, pa.int64())])])
+
+
 def describe_schema(schema: pa.Schema) -> list[list[str]]:
     """A schema as JSON: names and types in order."""
     return [[field.name, str(field.type)] for field in schema]

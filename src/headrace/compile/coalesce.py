@@ -64,6 +64,9 @@ def _through(placed: Placement | None, edge: p.Edge) -> Placement | None:
             mine = [(out, column) for out, side, column in step.columns if side == "l"]
             named = [frozenset(out for out, column in mine if column in names) for names in placed.columns]
             placed = Placement(placed.leader, tuple(named), placed.types)
+        elif placed is not None and isinstance(step, p.UnnestStep):
+            kept = tuple(names - {step.column} - step.made for names in placed.columns)
+            placed = Placement(placed.leader, kept, placed.types)
     return placed
 
 

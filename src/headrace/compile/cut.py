@@ -17,6 +17,8 @@ from headrace.operators.flow import Flow, stage_after
 from headrace.query import nodes
 from headrace.routing import HashGrouping
 
+Stateless = nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Unnest | nodes.Split
+
 
 def cut(
     roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None, *, at_every_operator: bool = False
@@ -70,7 +72,15 @@ class _Cutter:
             case nodes.Union():
                 flows = [flow for stream in node.streams for flow in self.flows(stream)]
                 return [self._stateless("union", node, flows, ())] if self.at_every_operator else flows
-            case nodes.Map() | nodes.Filter() | nodes.Case() | nodes.Sample() | nodes.Split() | nodes.TableJoin():
+            case (
+                nodes.Map()
+                | nodes.Filter()
+                | nodes.Case()
+                | nodes.Sample()
+                | nodes.Unnest()
+                | nodes.Split()
+                | nodes.TableJoin()
+            ):
                 step, flows = self._step(node), self.flows(node.input)
                 if self.at_every_operator and not getattr(step, "pushed", False):
                     return [self._stateless(node.describe()["operator"], node, flows, (step,))]
@@ -88,9 +98,7 @@ class _Cutter:
         found = PLANNERS[type(node)](node, self)
         return [found] if isinstance(found, Flow) else found
 
-    def _step(
-        self, node: nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Split | nodes.TableJoin
-    ) -> p.Step:
+    def _step(self, node: Stateless | nodes.TableJoin) -> p.Step:
         if not isinstance(node, nodes.TableJoin):
             return _step(node)
         name = self.tables[id(node.table)]
@@ -133,11 +141,13 @@ def _source_input(name: str, s: nodes.Source) -> p.SourceInput:
     return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead, s.schema, messages=messages)
 
 
-def _step(node: nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Split) -> p.Step:
+def _step(node: Stateless) -> p.Step:
     if isinstance(node, nodes.Split):
         columns, rule = tuple(node.input.schema.names), node.rule
         given = (rule.substreams, rule.by, rule.route, rule.broadcast)
         return p.SplitStep(node.name, *given, node.replicate, columns, rule.summary)
+    if isinstance(node, nodes.Unnest):
+        return p.UnnestStep(node.column, node.outer, node.index, node.elements, node.summary)
     if isinstance(node, nodes.Map):
         shown = [(name, e.text) for name, e in node.columns if name != nodes.SUBSTREAM]
         text = ", ".join(name if text == name else f"{name} = {text}" for name, text in shown)

@@ -66,7 +66,7 @@ def _with_substream(node: nodes.Node, made: Made) -> nodes.Node:
         case nodes.Map():
             below = made[id(node.input)]
             return replace(node, input=below, columns=(*node.columns, _substream_of(below.schema)))
-        case nodes.Filter() | nodes.Case() | nodes.Sample() | nodes.TableJoin():
+        case nodes.Filter() | nodes.Case() | nodes.Sample() | nodes.Unnest() | nodes.TableJoin():
             return replace(node, input=made[id(node.input)])
         case nodes.Union():
             return replace(node, streams=tuple(_ordered(made[id(s)], node.schema) for s in node.streams))

@@ -11,7 +11,7 @@ import copy
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
@@ -35,6 +35,7 @@ class Deliverer:
     plan: p.PhysicalPlan
     store: StateStore
     sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
+    labels: Mapping[str, str] = field(default_factory=dict)  # of results, for errors
 
     @cached_property
     def in_tasks(self) -> dict[str, PartSink]:
@@ -152,7 +153,7 @@ class Deliverer:
             if comes_from_signal(error):
                 raise
             msg = (
-                f"the sink of {name[2]} failed in epoch {name[1]}: {type(error).__name__}: {error}; the"
+                f"the sink of {self.labels.get(name[2], name[2])} failed in epoch {name[1]}: {type(error).__name__}: {error}; the"
                 " state is committed; start again and the same results are delivered again"
             )
             raise SinkError(msg) from error

@@ -106,6 +106,7 @@ class Driver:
     waiting: Mapping[str, str | None] = field(
         default_factory=dict
     )  # result: what the newest outbox calls it, if it does
+    labels: Mapping[str, str] = field(default_factory=dict)  # of results that have another name for people
 
     def __post_init__(self) -> None:
         if self.settings.best_effort:
@@ -120,12 +121,12 @@ class Driver:
             identity.check_source_places(last, self.places, self.driven, self.settings.static)
             self.plan = incomplete.withhold_incomplete(self.plan, incomplete.incomplete_operators(last.query))
             for result, time_ in incomplete.incomplete_results(last).items():
-                _log.warning("%s", printable(incomplete.warning_text(result, time_)))
+                _log.warning("%s", printable(incomplete.warning_text(self.labels.get(result, result), time_)))
         self.versions = TableVersions({} if self.closed else self.tables, self.store.storage, last)
-        self.progress.begin(self.plan, last, self.store.previous)
+        self.progress.begin(self.plan, last, self.store.previous, self.labels)
         self.control = self._controller(last)
         self.adapting = RunLayouts(self.plan, self.control, self.settings.layouts, self.settings.splitters)
-        self._deliverer = Deliverer(self.plan, self.store, self.sinks)
+        self._deliverer = Deliverer(self.plan, self.store, self.sinks, self.labels)
         if self._deliverer.in_tasks:
             self.store.keep_name()
         self._deliverer.begin(self._aside())
@@ -198,7 +199,7 @@ class Driver:
         return self._told_by(last)
 
     def _told_by(self, last: Manifest) -> EpochRecord:
-        return record_from_manifests(self.store.previous, last, self._substreams)
+        return record_from_manifests(self.store.previous, last, self._substreams, self.labels)
 
     @property
     def running(self) -> float | None:
@@ -300,7 +301,7 @@ class Driver:
             sent_bytes=sent,
             kept_bytes=kept,
             table_use=used,
-            results={n: replace(each, seconds=took.get(n)) for n, each in found.results.items()},
+            results={self.labels.get(n, n): replace(each, seconds=took.get(n)) for n, each in found.results.items()},
         )
 
     def tell_again(self) -> None:

@@ -87,6 +87,9 @@ def _origin(plan: p.PhysicalPlan, edge: p.Edge, column: str) -> str:
             if side == "r":
                 return f"{of}{OF_TABLE}{step.table}"
             name = of.lower()
+        elif isinstance(step, p.UnnestStep):
+            if name in names_of(step.made):
+                return f"{name} of unnest {step.column}"
         elif isinstance(step, p.MapStep) and name != TS:
             sql = next((sql for out, sql in step.columns if out.lower() == name), "")
             if not sql:
@@ -145,6 +148,9 @@ def _step(step: p.Step, needed: Names) -> Json:
         return {"filter": step.sql, "words": step.text}
     if isinstance(step, p.SampleStep):
         return {"sample": step.fraction, "by": list(step.hashed), "words": step.text}
+    if isinstance(step, p.UnnestStep):
+        words = step.text.replace("unnest ", "", 1)
+        return {"unnest": step.column, "outer": step.outer, "index": step.index, "words": words}
     if isinstance(step, p.TableStep):
         joined = [list(column) for column in step.columns if column[0].lower() in needed]
         read = names_of(of for _, side, of in joined if side == "r") | side_columns(step.on.sql, "r")

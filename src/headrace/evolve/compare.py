@@ -247,7 +247,7 @@ def _words(edges: Sequence[Json]) -> str:
 
 
 def _verb(step: Json) -> str:
-    return next((verb for verb in ("map", "filter", "sample", "split", "table") if verb in step), "step")
+    return next((verb for verb in ("map", "filter", "sample", "unnest", "split", "table") if verb in step), "step")
 
 
 # --- the state as the new query calls it --------------------------------------------------------------------------------

@@ -214,6 +214,8 @@ def _named_by(node: nodes.Node) -> list[Named]:
             return [(side, _lower(node.by)) for side in node.inputs]
         case nodes.Aggregation():
             return [(node.input, _columns(function.sql for _, function in node.functions) | _lower(node.by))]
+        case nodes.Unnest():
+            return [(node.input, _lower([node.column]))]
         case nodes.Distinct():
             return [(node.input, _lower(node.by))]
         case nodes.Sample():  # a sample of whole tuples names no column: it hashes those that the state began with

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.columnar.types import SUBSTREAM, TS
+from headrace.columnar.types import SUBSTREAM, TS, unnested_schema
 from headrace.errors import EngineError
 from headrace.expressions import Expression, JoinPredicate
 from headrace.processor import Function
@@ -109,7 +109,27 @@ class TableStep:
     rows: pa.Schema  # of the table
 
 
-Step = MapStep | FilterStep | SampleStep | SplitStep | TableStep
+@dataclass(frozen=True)
+class UnnestStep:
+    """An `unnest`: a tuple for each element of `column`, with `elements` in its place and the position as `index`, last.
+
+    outer: tuples without elements are emitted too, once, with nulls.
+    """
+
+    column: str
+    outer: bool
+    index: str | None
+    elements: pa.Schema
+    text: str
+
+    @property
+    def made(self) -> frozenset[str]:
+        """Return the columns that the step makes."""
+        return frozenset([*self.elements.names, *([] if self.index is None else [self.index])])
+
+
+ExpandingStep = TableStep | UnnestStep  # makes any number of tuples of one, and never fails on a tuple alone
+Step = MapStep | FilterStep | SampleStep | SplitStep | ExpandingStep
 
 
 def schema_after(steps: Iterable[Step], schema: pa.Schema) -> pa.Schema:
@@ -119,6 +139,8 @@ def schema_after(steps: Iterable[Step], schema: pa.Schema) -> pa.Schema:
             schema = step.schema
         elif isinstance(step, SplitStep):
             schema = schema.append(pa.field(SUBSTREAM, pa.int32()))
+        elif isinstance(step, UnnestStep):
+            schema = unnested_schema(schema, step.column, step.elements, step.index)
     return schema
 
 
@@ -133,13 +155,13 @@ def may_fail(step: Step) -> bool:
     A failure in the predicate of a join stops the run, because the predicate is about pairs and not about one tuple. A
     sample evaluates no expression, so it cannot fail.
     """
-    return not is_pushed(step) and not isinstance(step, SampleStep | TableStep)
+    return not is_pushed(step) and not isinstance(step, SampleStep | ExpandingStep)
 
 
 def step_text(step: Step) -> str:
     """Return a description of the step on one line."""
     pushed = " (part of the join downstream)" if is_pushed(step) else ""
-    if isinstance(step, TableStep):
+    if isinstance(step, ExpandingStep):
         return step.text
     verb = {MapStep: "map", FilterStep: "filter", SampleStep: "sample", SplitStep: "split"}[type(step)]
     return f"{verb} {' '.join(step.text.split())}{pushed}"

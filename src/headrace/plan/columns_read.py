@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from headrace.columnar.types import SUBSTREAM, TS
 from headrace.expressions.syntax_tree import parse, walk_tree
-from headrace.plan import MapStep, SampleStep, SplitStep, Step, TableStep
+from headrace.plan import MapStep, SampleStep, SplitStep, Step, TableStep, UnnestStep
 
 Names = frozenset[str]
 
@@ -44,7 +44,8 @@ def column_of(sql: str) -> str | None:
 def columns_before(steps: Sequence[Step], names: Names) -> Names:
     """Return the columns that the input of the steps must have so that their output has the columns `names`.
 
-    A map needs the columns of all its expressions, because every expression is computed and may fail.
+    A map needs the columns of all its expressions, because every expression is computed and may fail. An unnest needs its
+    column, which says how many tuples there are.
     """
     for step in reversed(steps):
         names = _before(step, names)
@@ -61,6 +62,8 @@ def _before(step: Step, names: Names) -> Names:
     if isinstance(step, TableStep):
         passed = names_of(column for out, side, column in step.columns if side == "l" and out.lower() in names)
         return passed | side_columns(step.on.sql, "l")
+    if isinstance(step, UnnestStep):
+        return (names - names_of(step.made)) | names_of([step.column])
     return names | columns_read([step.sql])
 
 

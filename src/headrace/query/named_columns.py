@@ -34,6 +34,8 @@ def columns_needed(roots: Sequence[nodes.Node]) -> Names:
 def _named(roots: Sequence[nodes.Node]) -> Iterator[str]:
     for node in nodes.walk_nodes(*roots):
         yield from getattr(node, "by", None) or ()
+        if isinstance(node, nodes.Unnest):
+            yield node.column
         yield from (part for sql in _texts(node) for path in columns_of(parse(sql, "sql")) for part in path)
         if isinstance(node, nodes.Splitting):
             yield from node.rule.by or ()

@@ -14,7 +14,17 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
-from headrace.columnar.types import BOUNDS, EVENT_TIME, TS, TS_TYPE, check_names, describe_schema, refuse_added_names
+from headrace.columnar.types import (
+    BOUNDS,
+    EVENT_TIME,
+    TS,
+    TS_TYPE,
+    check_names,
+    describe_schema,
+    fold_name,
+    refuse_added_names,
+    unnested_schema,
+)
 from headrace.columnar.types import SUBSTREAM as SUBSTREAM
 from headrace.errors import QueryError, QueryTypeError
 from headrace.processor import Declaration, Function, Processor
@@ -155,6 +165,63 @@ class Case(Selection):
 
 
 @dataclass(frozen=True, eq=False)
+class Unnest(Unary):
+    """One tuple for each element of the list or map `column`, or a struct replaced by its fields; `ts` is that of the tuple.
+
+    The elements take the place of the column: under its name, as the fields of a struct, or as key and value of a map.
+    outer: a tuple without elements is emitted once, with nulls.
+    index: a further column, the last, with the position of the element from 0.
+    """
+
+    column: str
+    outer: bool
+    index: str | None
+
+    def __post_init__(self) -> None:
+        kind = self.input.schema.field(self.column).type
+        if not pa.types.is_nested(kind):
+            raise QueryTypeError(f"unnest takes a column of lists, maps or structs; {self.column!r} is {kind}")
+        if pa.types.is_struct(kind) and (self.outer or self.index is not None):
+            raise QueryError(
+                f"unnest of a struct makes one tuple of one, so it takes no outer= or index=; {self.column!r} is {kind};"
+                " leave them out"
+            )
+        made = [*(field.name for field in self.elements), *([] if self.index is None else [self.index])]
+        refuse_added_names(made, EVENT_TIME, "unnest")
+        others = {fold_name(name) for name in self.input.schema.names if name != self.column}
+        for number, name in enumerate(made):
+            if fold_name(name) in others | {fold_name(each) for each in made[:number]}:
+                raise QueryError(
+                    f"unnest makes a column {name!r}, and there is one already; there are"
+                    f" {', '.join(self.input.schema.names)}; rename that one before: s.rename({{{name!r}: 'other'}})"
+                )
+        _check_names(self.schema.names, self.input)
+
+    @property
+    def elements(self) -> pa.Schema:
+        """Return the columns that take the place of the unnested one."""
+        kind = self.input.schema.field(self.column).type
+        if pa.types.is_map(kind):
+            return pa.schema([(f"{self.column}_key", kind.key_type), (f"{self.column}_value", kind.item_type)])
+        if pa.types.is_list(kind):
+            kind = kind.value_type
+        fields = list(kind) if pa.types.is_struct(kind) else [pa.field(self.column, kind)]
+        return pa.schema([(field.name, field.type) for field in fields])
+
+    @property
+    def schema(self) -> pa.Schema:
+        return unnested_schema(self.input.schema, self.column, self.elements, self.index)
+
+    @property
+    def summary(self) -> str:
+        position = f" with position {self.index}" if self.index is not None else ""
+        return f"{'outer ' if self.outer else ''}unnest {self.column}{position}"
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "unnest", "column": self.column, "outer": self.outer, "index": self.index}
+
+
+@dataclass(frozen=True, eq=False)
 class Union(Node):
     """The union of streams that have the same schema."""
 
@@ -287,19 +354,8 @@ class AsOf(PairingNode):
     @property
     def keys(self) -> tuple[expressions.KeyEquality, ...]:
         """Return the columns that must be equal, each with the type to which both sides are cast."""
-        return tuple(expressions.KeyEquality(name, name, self._common_type(name)) for name in self.by)
-
-    def _common_type(self, name: str) -> pa.DataType:
-        kinds = [side.schema.field(name).type for side in (self.left, self.right)]
-        if kinds[0] == kinds[1]:
-            return kinds[0]
-        if all(pa.types.is_integer(kind) and not pa.types.is_uint64(kind) for kind in kinds):
-            return pa.int64()
-        if all(pa.types.is_floating(kind) for kind in kinds):
-            return pa.float64()
-        raise QueryTypeError(
-            f"by names {name!r}, which has type {kinds[0]} in this stream and {kinds[1]} in the other; cast one with map"
-        )
+        schemas = self.left.schema, self.right.schema
+        return tuple(expressions.KeyEquality(name, name, common_type("by", name, *schemas)) for name in self.by)
 
     @property
     def summary(self) -> str:
@@ -308,6 +364,26 @@ class AsOf(PairingNode):
     def describe(self) -> dict[str, Any]:
         how = "left" if self.keep else "inner"
         return {"operator": "asof", "by": list(self.by), "within": self.within, "how": how}
+
+
+def common_type(what: str, name: str, left: pa.Schema, right: pa.Schema) -> pa.DataType:
+    """Return the type in which a column of both sides is compared. `what` is the argument that names it, for errors."""
+    one, other = (schema.field(name).type for schema in (left, right))
+    if one == other:
+        return one
+    if (found := wider_type(one, other)) is not None:
+        return found
+    raise QueryTypeError(
+        f"{what} names {name!r}, which has type {one} in this stream and {other} in the other; cast one with map"
+    )
+
+
+def wider_type(one: pa.DataType, other: pa.DataType) -> pa.DataType | None:
+    """Return the type that holds the values of two different number types, or None if there is none."""
+    kinds = (one, other)
+    if all(pa.types.is_integer(kind) and not pa.types.is_uint64(kind) for kind in kinds):
+        return pa.int64()
+    return pa.float64() if all(pa.types.is_floating(kind) for kind in kinds) else None
 
 
 def asof_summary(by: Sequence[str], within: int | None, keep: bool) -> str:

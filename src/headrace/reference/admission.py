@@ -29,6 +29,7 @@ _WITHOUT_STATE = (
     nodes.Filter,
     nodes.Case,
     nodes.Sample,
+    nodes.Unnest,
     nodes.Union,
     nodes.TableJoin,
     nodes.ProcessorOutput,

@@ -23,6 +23,7 @@ from headrace.query import nodes
 from headrace.query.named_columns import columns_needed
 from headrace.reference.admission import Admission, admitted
 from headrace.reference.evaluate import ExpressionFailed, is_true, passing_tuples, value_of
+from headrace.reference.nested_values import unnest
 from headrace.reference.processors import Rows, run_processor
 from headrace.reference.sample import sample_tuples
 from headrace.reference.splits import ALL_SUBSTREAMS, split_tuples
@@ -359,6 +360,9 @@ def _parts(node: nodes.Node, inputs: Sequence[NodeAnswer], whole: Interpretation
             return tuple(_stepped(node, part, whole) for part in inputs[0].parts)
         case nodes.Sample():
             return tuple(_sampled(node, part) for part in inputs[0].parts)
+        case nodes.Unnest():
+            found = (replace(part, table=unnest(node, part.table).cast(node.schema)) for part in inputs[0].parts)
+            return tuple(replace(part, steps=(*part.steps, node.summary)) for part in found)
         case nodes.TableJoin():
             return tuple(_beside_table(node, number, part, whole) for number, part in enumerate(inputs[0].parts))
         case _:

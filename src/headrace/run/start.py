@@ -22,6 +22,7 @@ from headrace.driver import identity, stored_checks
 from headrace.driver.driver import Driver, Settings
 from headrace.evolve import compare
 from headrace.query import nodes
+from headrace.query.labels import result_labels
 from headrace.run.arguments import (
     AUTO,
     check_errors,
@@ -45,7 +46,7 @@ from headrace.spark import executors, session, shipping
 from headrace.spark.cluster import SparkCluster
 from headrace.state import caches
 from headrace.state.store import StateStore
-from headrace.stream import Stream, node_of
+from headrace.stream import Stream, label_of, node_of
 from headrace.support.durations import Duration, parse_duration
 from headrace.support.limits import check_physical_window, check_splitters
 from headrace.support.terminal_text import printable
@@ -73,6 +74,7 @@ class StartOptions:
     once: bool
     cache: int
     splitters: FixedSplitters
+    labels: Mapping[str, str]  # of results
 
     def settings(self, sources: Mapping[str, nodes.Source], deployed: DeployedPlan) -> Settings:
         return Settings(
@@ -112,6 +114,7 @@ def start(
 ) -> Run:
     """Start a continuous run. See `headrace.start`."""
     check_results(results)
+    labels = result_labels([label_of(stream) for stream, _ in results])
     check_order(order)
     interval = parse_duration(epoch, "epoch", zero=True)
     check_once(once)
@@ -150,6 +153,7 @@ def start(
         once=once,
         cache=caches.cache_limit(cache),
         splitters=given,
+        labels=labels,
     )
     run = _begin(query, [sink for _, sink in results], checkpoint, options)
     if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # None: it is closed
@@ -194,6 +198,7 @@ def _begin(
             places={name: place for name, s in sources.items() if (place := s.origin.place) is not None},
             tables=nodes.named_tables(*roots),
             waiting=started.waiting,
+            labels=options.labels,
         )
         cluster = SparkCluster(options.spark, driver.columns)
         run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once)

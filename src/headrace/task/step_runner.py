@@ -18,6 +18,7 @@ from headrace.kernels.joins.table_join import indexed_table, join_table, table_c
 from headrace.kernels.stateless.sample import sample_tuples
 from headrace.kernels.stateless.split import split_window
 from headrace.kernels.stateless.steps import FailedTuples, run_step
+from headrace.kernels.stateless.unnest import unnest_rows
 from headrace.plan.columns_read import names_of
 from headrace.state.blocks import REPAIR
 from headrace.task.block_writer import Task
@@ -56,11 +57,15 @@ class StepRunner:
             return found.marked if is_last and not step.replicate else found.tuples, found.failed
         if isinstance(step, p.SampleStep):
             return sample_tuples(table, step), ()
-        if isinstance(step, p.TableStep):
-            joined = [*self.join_table(table, step)]
-            return pa.concat_tables(joined) if joined else step.schema.empty_table(), ()
+        if isinstance(step, p.ExpandingStep):
+            expanded = [*self.expand(table, step)]
+            return pa.concat_tables(expanded) if expanded else p.schema_after([step], table.schema).empty_table(), ()
         tuples, failed = run_step(table, step, keep=keep)
         return tuples, [failed] if failed else []
+
+    def expand(self, table: pa.Table, step: p.ExpandingStep) -> Iterator[pa.Table]:
+        """Yield the tuples that a step makes of a table, some at a time."""
+        return self.join_table(table, step) if isinstance(step, p.TableStep) else unnest_rows(table, step)
 
     def join_table(self, table: pa.Table, step: p.TableStep) -> Iterator[pa.Table]:
         """Yield the tuples joined with the epoch's version of a table, `MOST_TUPLES_TOGETHER` at a time.
@@ -90,7 +95,7 @@ class EdgeWalk:
         self._failed: dict[tuple[Any, ...], Sequence[FailedTuples]] = {}
 
     def along(self, edge: p.Edge) -> Iterator[pa.Table]:
-        """Yield what comes out of the last step of an edge: one table, or several after a join with a table."""
+        """Yield what comes out of the last step of an edge: one table, or several after a step that makes several tuples of one."""
         begun = next(depth for depth in range(len(edge.steps), -1, -1) if edge.steps[:depth] in self._done)
         tables: Iterable[pa.Table] = self._done[edge.steps[:begun]]
         failed: dict[tuple[Any, ...], list[FailedTuples]] = {}
@@ -108,8 +113,8 @@ class EdgeWalk:
     ) -> Iterator[pa.Table]:
         step, is_last = edge.steps[depth], alone and depth + 1 == len(edge.steps)
         for table in tables:
-            if isinstance(step, p.TableStep):
-                yield from self._runner.join_table(table, step)
+            if isinstance(step, p.ExpandingStep):
+                yield from self._runner.expand(table, step)
                 continue
             found, failing = self._runner.run_step(table, step, is_last=is_last)
             if failing:

@@ -143,13 +143,18 @@ def record_of(before: Manifest | None, after: Manifest, work: WorkCounts, substr
 
 
 def record_from_manifests(
-    before: Manifest | None, after: Manifest, substreams: Mapping[str, int] | None = None
+    before: Manifest | None,
+    after: Manifest,
+    substreams: Mapping[str, int] | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> EpochRecord:
     """The epoch of a manifest, without its times."""
+    known = labels or {}
     record = record_of(before, after, counts_between(before, after), substreams or {})
-    progress = Progress(table_use=dict(record.table_use), _substreams=substreams or {})
+    progress = Progress(table_use=dict(record.table_use), _substreams=substreams or {}, _labels=known)
     progress.restore(after, before)
-    return replace(record, progress=progress)
+    results = {known.get(name, name): figures for name, figures in record.results.items()}
+    return replace(record, progress=progress, results=results)
 
 
 def slot_figures(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:

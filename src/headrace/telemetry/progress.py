@@ -135,14 +135,22 @@ class Progress:
     )  # windows that an added aggregate did not put out, by operator
     _predicates: Mapping[str, str] = field(default_factory=dict, repr=False)  # of joins
     _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
+    _labels: Mapping[str, str] = field(default_factory=dict, repr=False)  # of results, by `result-N`
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_EPOCHS), repr=False)
 
-    def begin(self, plan: PhysicalPlan, last: Manifest | None, before: Manifest | None) -> None:
+    def begin(
+        self,
+        plan: PhysicalPlan,
+        last: Manifest | None,
+        before: Manifest | None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
         """Where a run stands before its first epoch."""
+        self._labels = labels or {}
         sources = [source.name for source in plan.sources]
         self.sources, self.watermark = dict.fromkeys(sources, 0), dict.fromkeys(sources)
-        self.results = dict.fromkeys(plan.results, 0)
+        self.results = {self._label(name): 0 for name in plan.results}
         self._substreams = substream_counts(plan)
         self.joins = {operator.name: operator.pairing for operator in plan.operators if operator.pairing}
         steps = [step for edge in plan.edges for step in edge.steps if isinstance(step, TableStep)]
@@ -161,13 +169,13 @@ class Progress:
         self.lost = sum(taken.lost for taken in manifest.ledgers.values())
         self.versions = version_figures(manifest)
         missing = incomplete_results(manifest).items()
-        self.incomplete = {name: None if time is None else time_text(time) for name, time in missing}
+        self.incomplete = {self._label(name): None if time is None else time_text(time) for name, time in missing}
         states = manifest.operators.items()
         self.withheld = {name: state.extra[WITHHELD] for name, state in states if WITHHELD in state.extra}
         self.failed_steps = dict(totals.failed)
         self.failed = sum(self.failed_steps.values())
         self.sources = {name: source.delivered for name, source in manifest.sources.items()}
-        self.results = dict(totals.results)
+        self.results = {self._label(name): rows for name, rows in totals.results.items()}
         self.results_out = sum(self.results.values())
         self.watermark = {name: known_watermark(source.watermark) for name, source in manifest.sources.items()}
         live = manifest.state_blocks()
@@ -188,6 +196,9 @@ class Progress:
         self.latency = latency_of(self._samples)
         self.table_use = dict(record.table_use)
         self.last = EpochSummary.of(record, self.results)
+
+    def _label(self, result: str) -> str:
+        return self._labels.get(result, result)
 
     def to_json(self) -> dict[str, Any]:
         """For logs and other programs."""

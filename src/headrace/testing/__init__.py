@@ -24,8 +24,9 @@ from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
 from headrace.evolve import compare
 from headrace.query import nodes
+from headrace.query.labels import result_labels
 from headrace.state.store import StateStore
-from headrace.stream import Stream, node_of
+from headrace.stream import Stream, label_of, node_of
 from headrace.task.epoch import PhysicalWindow
 from headrace.task.failure_points import rejected_results
 from headrace.task.in_process import execute_locally
@@ -97,7 +98,14 @@ class LocalRun:
             outlets = {**self.sinks, **self.late}
             tables = nodes.named_tables(*roots)
             self.driver = Driver(
-                self.plan, started.query, self.store, outlets, settings, tables=tables, waiting=started.waiting
+                self.plan,
+                started.query,
+                self.store,
+                outlets,
+                settings,
+                tables=tables,
+                waiting=started.waiting,
+                labels=result_labels([label_of(each) for each in queries]),
             )
             self.driver.deliver_again()
         except BaseException:

@@ -33,7 +33,10 @@ CASES = {
         lambda: S.aggregate(window="1s", n=len),
         "found the function len; expressions are SQL text, not Python, so that they can be checked and routed; such as 'count(*)'",
     ),
-    "by a lambda": (lambda: S.distinct(by=lambda t: t.x, within="1s"), "by must be a list of columns; found a lambda"),
+    "by a lambda": (
+        lambda: S.distinct(by=lambda t: t.x, within="1s"),
+        "by must be a column or a list of columns; found a lambda",
+    ),
     "by a list of lambdas": (lambda: S.distinct(by=[doubled], within="1s"), "by takes column names as text"),
 }
 

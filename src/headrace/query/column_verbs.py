@@ -1,0 +1,113 @@
+"""The maps that `map`, `select`, `with_columns`, `rename` and `drop` stand for.
+
+Invariant: every expression sees the columns of the input only, and `ts` is neither computed, renamed nor dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pyarrow as pa
+
+from headrace import expressions
+from headrace.columnar.duck import quote
+from headrace.columnar.types import EVENT_TIME, TS, refuse_added_names
+from headrace.errors import QueryError, QueryTypeError
+from headrace.query import nodes
+from headrace.support.argument_errors import argument_kind, describe_argument
+
+ALL = "*"
+
+
+def computed_map(node: nodes.Node, keep: Sequence[str], new: Mapping[str, str], verb: str) -> nodes.Map:
+    """Return the map of `map` and `select`: the columns `keep`, then the expressions `new`."""
+    for name in keep:
+        check_column(name, node.schema, verb)
+    names = [name for name in keep if name != TS] + list(new)
+    if len(set(names)) != len(names):
+        raise QueryError(f"{verb} names a column twice; found {', '.join(names)}")
+    return _map(node, {name: name for name in keep if name != TS}, new, verb)
+
+
+def extended_map(node: nodes.Node, new: Mapping[str, str]) -> nodes.Map:
+    """Return the map of `with_columns`: all columns, each new one in place of its namesake or at the end."""
+    return _map(node, {name: name for name in _others(node)}, new, "with_columns")
+
+
+def renamed_map(node: nodes.Node, names: Mapping[str, str]) -> nodes.Map:
+    """Return the map of `rename`: all columns, in their places."""
+    if not isinstance(names, Mapping):
+        raise QueryTypeError(
+            f"rename takes a dict of old and new names; found {describe_argument(names)}; such as rename({{'old': 'new'}})"
+        )
+    for old, new in names.items():
+        check_column(old, node.schema, "rename")
+        if old == TS:
+            raise QueryError(f"rename cannot rename 'ts': it is {EVENT_TIME[TS]}; with_columns(new='ts') copies it")
+        if not isinstance(new, str):
+            raise QueryTypeError(f"rename takes column names as text; found {describe_argument(new)} for {old!r}")
+    refuse_added_names(names.values(), EVENT_TIME, "rename")
+    found = [names.get(name, name) for name in _others(node)]
+    if twice := sorted({name for name in found if found.count(name) > 1}):
+        raise QueryError(f"rename makes two columns called {twice[0]!r}; there are {', '.join(node.schema.names)}")
+    return _map(node, dict(zip(found, _others(node), strict=True)), {}, "rename")
+
+
+def reduced_map(node: nodes.Node, dropped: Sequence[str]) -> nodes.Map:
+    """Return the map of `drop`: the columns that are not dropped."""
+    for name in dropped:
+        check_column(name, node.schema, "drop")
+        if name == TS:
+            raise QueryError(f"drop cannot drop 'ts': it is {EVENT_TIME[TS]}")
+    return _map(node, {name: name for name in _others(node) if name not in dropped}, {}, "drop")
+
+
+def check_column(name: str, schema: pa.Schema, verb: str) -> None:
+    """Refuse what is not the name of a column."""
+    if not isinstance(name, str):
+        raise QueryTypeError(
+            f"{verb} takes column names as text; found {describe_argument(name)}{_instead_of_name(name, verb)}"
+        )
+    if name in schema.names:
+        return
+    if name == ALL:
+        raise QueryError(
+            f"{verb} takes no '*'; with_columns(new='a + 1') keeps all columns and adds one, drop('a') keeps all but some"
+        )
+    raise QueryError(f"{verb} names an unknown column {name!r}; there are {', '.join(schema.names)}{_several(name)}")
+
+
+def passed_column(schema: pa.Schema, name: str) -> expressions.Expression:
+    """Return the expression that passes a column on; its type is exactly that of the column."""
+    found = expressions.parse_scalar(quote(name), schema, name)
+    return expressions.Expression(name, found.sql, schema.field(name).type, found.columns)
+
+
+def _map(node: nodes.Node, kept: Mapping[str, str], new: Mapping[str, str], verb: str) -> nodes.Map:
+    """Return a map; kept: by name in the result, the column of the input."""
+    refuse_added_names(new, EVENT_TIME, verb)
+    columns = {name: passed_column(node.schema, old) for name, old in kept.items() if name not in new}
+    made = {name: expressions.parse_scalar(text, node.schema, name) for name, text in new.items()}
+    order = [*kept, *(name for name in new if name not in kept)]
+    return nodes.Map(node, tuple((name, made.get(name) or columns[name]) for name in order))
+
+
+def _others(node: nodes.Node) -> list[str]:
+    return [name for name in node.schema.names if name != TS]
+
+
+def _several(name: str) -> str:
+    """How to name several columns, if one text seems to."""
+    names = [part.strip() for part in name.split(",")]
+    return f"; name each column by itself: {', '.join(map(repr, names))}" if len(names) > 1 else ""
+
+
+def _instead_of_name(given: object, verb: str) -> str:
+    """What to write instead of what was given as a name."""
+    if argument_kind(given) == "pyspark Column":
+        return "; write the column's name, or a new column as a keyword with SQL text: s.map(new='a + 1')"
+    if verb in ("map", "select") and isinstance(given, dict):
+        return f"; new columns are keywords with SQL text: s.{verb}('kept', new='a + 1')"
+    if isinstance(given, list | tuple) and given and all(isinstance(name, str) for name in given):
+        return f"; write the names without a list: {verb}({', '.join(map(repr, given))})"
+    return "; such as 'caller'"
