@@ -89,6 +89,8 @@ class Stream:
     ) -> Stream:
         """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows.
 
+        within: one length for both sides, or (W1, W2): r is at most W1 after l and at most W2 before it. One of the two
+        may be zero: with W1 = 0, r is not after l; with W2 = 0, r is not before l.
         how: over time windows "left", "right" or "full" keep tuples without a partner too, with nulls.
         With a table: each tuple with every row of it that satisfies the predicate, without a window; how="left" keeps tuples
         without one, with nulls.
@@ -103,8 +105,7 @@ class Stream:
             raise QueryError(msg)
         predicate = expressions.join_predicate(on, self.schema, right.schema)
         if within is not None:
-            pair = _pair(within, "within")
-            w1, w2 = (parse_duration(w, "within") for w in pair)
+            w1, w2 = _windows(within)
             return Stream(nodes.TimeJoin(self._node, right, predicate, w1, w2, how))
         if how != "inner":
             raise QueryError(
@@ -446,6 +447,17 @@ def _pair(value: Any, what: str) -> tuple[Any, Any]:
             raise QueryError(f"{what} takes one value or a pair; found {value!r}")
         return value[0], value[1]
     return value, value
+
+
+def _windows(within: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
+    """W1 and W2 in microseconds. One of them may be zero: no tuple of that side may be the earlier one of a pair."""
+    w1, w2 = (parse_duration(w, "within", zero=True) for w in _pair(within, "within"))
+    if w1 == w2 == 0:
+        raise QueryError(
+            f"within must be more than zero on at least one side; found {within!r};"
+            " within=('0 seconds', '30 seconds') lets r be up to 30 seconds before l, and not after it"
+        )
+    return w1, w2
 
 
 def count_of_tuples(value: Any, what: str) -> int:

@@ -285,7 +285,8 @@ class Maker:
         left, right = self.sides(part, parts)
         within = self.pick(["2 seconds", "5 seconds", "0.25 seconds", ("1 second", "3 seconds")])
         if isinstance(within, str) and self.pick((False, True)):
-            within = (within, self.pick(["0.001 milliseconds", "1 second", "4 seconds"]))
+            within = (within, self.pick(["0 seconds", "0.001 milliseconds", "1 second", "4 seconds"]))
+            within = within[::-1] if self.pick((False, True)) else within
         joined = left.stream.join(right.stream, on=self.predicate(left, right), within=within, how=how)
         return self.small_enough(Part(joined, _joined_inexact(joined, left, right)), part)
 
