@@ -12,7 +12,7 @@ from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
 from headrace.processor import ONLY, Function, Processor, check_version, declared, function
 from headrace.query import nodes
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
-from headrace.support.durations import Duration, parse_duration
+from headrace.support.durations import Duration, format_duration, parse_duration
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.terminal_text import printable
 
@@ -133,9 +133,16 @@ class Stream:
         every: Duration | int | None = None,
         last: int | None = None,
         session: Duration | None = None,
+        offset: Duration | None = None,
+        zone: str | None = None,
         **functions: str,
     ) -> Stream:
-        """Aggregate functions per group over time windows (window, every), count windows (last, every) or sessions."""
+        """Aggregate functions per group over time windows (window, every), count windows (last, every) or sessions.
+
+        offset: how long after the multiples of `every` time windows begin; less than `every`. Default: no time.
+        zone: time windows of whole local days, such as zone="Europe/Berlin" with window="1 day"; a window begins at the first
+        moment of its local day, so days have 23, 24 or 25 hours. Default: UTC.
+        """
         if sum(given is not None for given in (window, last, session)) != 1:
             raise QueryError(
                 "aggregate needs exactly one window: window='60 seconds' (time), last=100 (count)"
@@ -143,6 +150,8 @@ class Stream:
             )
         if session is not None and every is not None:
             raise QueryError(f"a session ends by itself, so it has no every; found every={every!r}; leave it out")
+        if window is None:
+            _refuse_given(offset=offset, zone=zone)
         grouped = self._grouping(by)
         checked = tuple(
             (name, expressions.parse_aggregate(text, self.schema, grouped, name, number))
@@ -151,10 +160,8 @@ class Stream:
         if session is not None:
             return Stream(nodes.SessionAggregate(self._node, grouped, checked, parse_duration(session, "session")))
         if window is not None:
-            size = parse_duration(window, "window")
-            slide = size if every is None else parse_duration(every, "every")  # type: ignore[arg-type]
-            _check_slide(slide, size, f"{every!r}", f"{window!r}")
-            return Stream(nodes.TimeAggregate(self._node, grouped, checked, size, slide))
+            over = _time_windows(window, every, offset, zone)
+            return Stream(nodes.TimeAggregate(self._node, grouped, checked, over))
         count = count_of_tuples(last, "last")
         step = count if every is None else count_of_tuples(every, "every")
         _check_slide(step, count, str(every), str(last))
@@ -458,6 +465,25 @@ def _windows(within: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
             " within=('0 seconds', '30 seconds') lets r be up to 30 seconds before l, and not after it"
         )
     return w1, w2
+
+
+def _time_windows(window: Duration, every: Any, offset: Duration | None, zone: str | None) -> nodes.TimeWindows:
+    size = parse_duration(window, "window")
+    slide = size if every is None else parse_duration(every, "every")
+    _check_slide(slide, size, f"{every!r}", f"{window!r}")
+    begin = 0 if offset is None else parse_duration(offset, "offset", zero=True)
+    if begin >= slide:
+        raise QueryError(
+            f"offset must be shorter than the time from window to window, {format_duration(slide)}; found {offset!r};"
+            f" {format_duration(begin % slide)!r} gives the same windows"
+        )
+    return nodes.TimeWindows(size, slide, begin, zone)
+
+
+def _refuse_given(**options: Any) -> None:
+    for option, given in options.items():
+        if given is not None:
+            raise QueryError(f"{option} is for time windows, window='1 day'; found {option}={given!r}; leave it out")
 
 
 def count_of_tuples(value: Any, what: str) -> int:

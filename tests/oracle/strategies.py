@@ -369,7 +369,8 @@ class Maker:
                 ("1 day", "12 hours"),
             ]
         )
-        made = part.stream.aggregate(by=self.by(part), window=window, every=every, **functions)
+        offset = self.pick([None, None, "0 seconds", "0.001 milliseconds", "0.7 seconds"])
+        made = part.stream.aggregate(by=self.by(part), window=window, every=every, offset=offset, **functions)
         return Part(made, inexact)
 
     def count_aggregate(self, part: Part, parts: list[Part]) -> Part:

@@ -458,23 +458,46 @@ class BoundedAggregation(Aggregation):
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *bounds, *self._computed()])
 
 
-@dataclass(frozen=True, eq=False)
-class TimeAggregate(BoundedAggregation):
-    """One result per group and window [k*every, k*every + window) that contains at least one tuple.
+@dataclass(frozen=True)
+class TimeWindows:
+    """The windows [k*every + offset, k*every + offset + window), in microseconds.
 
-    The result is emitted when the watermark reaches the end of the window. Times are in microseconds.
+    With a zone, windows consist of whole local days: window, every and offset are multiples of a day, and a window begins
+    at the first moment of its first local day. Days count from 1970-01-01, local time.
     """
 
     window: int
     every: int
+    offset: int = 0
+    zone: str | None = None
 
     @property
     def summary(self) -> str:
-        window = f"window {format_duration(self.window)} every {format_duration(self.every)}"
-        return f"aggregate by {', '.join(self.by) or 'nothing'} {window}: {_functions(self)}"
+        offset = f" offset {format_duration(self.offset)}" if self.offset else ""
+        zone = f" in {self.zone}" if self.zone else ""
+        return f"window {format_duration(self.window)} every {format_duration(self.every)}{offset}{zone}"
 
     def describe(self) -> dict[str, Any]:
-        return {**self._described(), "window": self.window, "every": self.every}
+        offset = {"offset": self.offset} if self.offset else {}
+        zone = {"zone": self.zone} if self.zone else {}
+        return {"window": self.window, "every": self.every, **offset, **zone}
+
+
+@dataclass(frozen=True, eq=False)
+class TimeAggregate(BoundedAggregation):
+    """One result per group and window that contains at least one tuple.
+
+    The result is emitted when the watermark reaches the end of the window.
+    """
+
+    over: TimeWindows
+
+    @property
+    def summary(self) -> str:
+        return f"aggregate by {', '.join(self.by) or 'nothing'} {self.over.summary}: {_functions(self)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), **self.over.describe()}
 
 
 @dataclass(frozen=True, eq=False)

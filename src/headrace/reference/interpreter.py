@@ -334,7 +334,7 @@ def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
             left, right = inputs
             return min(left - node.w2, right - node.w1)
         case nodes.TimeAggregate():
-            return inputs[0] - node.window
+            return inputs[0] - node.over.window
         case nodes.SessionAggregate():
             return inputs[0] - node.gap
         case nodes.Each():

@@ -6,7 +6,7 @@ DuckDB sees no tuple and no pair outside the window that is asked about.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,9 @@ from headrace.reference.tuples import (
 
 PAIRS_TOGETHER = 1_000_000  # pairs, or tuples of windows, that are looked at together
 EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+Window: TypeAlias = tuple[int, int]  # its first moment, and the first one behind it
 
 
 class WindowInput(Protocol):
@@ -195,22 +198,24 @@ def _joined(node: nodes.PairingNode | nodes.TableJoin, times: Numbers, left: pa.
 
 def time_aggregate(node: nodes.TimeAggregate, given: WindowInput) -> pa.Table:
     tuples = in_sequence(given.table)
-    windows: dict[tuple[int, int], list[int]] = {}  # (group, start) -> its tuples in sequence
+    windows: dict[tuple[int, Window], list[int]] = {}  # (group, window) -> its tuples in sequence
     for row, (group, ts) in enumerate(zip(_groups(tuples, node.by), times_of(tuples).tolist(), strict=True)):
-        for start in _window_starts(ts, node.window, node.every):
-            if start + node.window <= given.watermark:
-                windows.setdefault((group, start), []).append(row)
+        for window in windows_of(node.over, ts):
+            if window[1] <= given.watermark:
+                windows.setdefault((group, window), []).append(row)
     members = list(windows.values())
     first = tuples.take(row_numbers(rows[0] for rows in members))
-    starts = row_numbers(start for _, start in windows)
-    bounds = [timestamps(starts), timestamps(starts + node.window)]
+    bounds = [timestamps(row_numbers(window[edge] for _, window in windows)) for edge in (0, 1)]
     keys = [first[name] for name in node.by]
     return pa.table([first[TS], *keys, *bounds, *_functions(node, tuples, members)], names=node.schema.names)
 
 
-def _window_starts(ts: int, window: int, every: int) -> list[int]:
-    """The multiples of `every` in (ts - window, ts]; // rounds down, also below zero."""
-    return [k * every for k in range((ts - window) // every + 1, ts // every + 1)]
+def windows_of(over: nodes.TimeWindows, ts: int) -> list[Window]:
+    """The windows that contain a time, each from its start to before its end; // rounds down, also below zero."""
+    late = ts - over.offset
+    numbers = range((late - over.window) // over.every + 1, late // over.every + 1)
+    starts = [k * over.every + over.offset for k in numbers]
+    return [(start, start + over.window) for start in starts]
 
 
 def session_aggregate(node: nodes.SessionAggregate, given: WindowInput) -> pa.Table:

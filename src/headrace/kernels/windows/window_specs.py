@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headrace.expressions import KeyEquality, Partial
 from headrace.kernels.joins.join_spec import PairColumns
+from headrace.kernels.windows.time_windows import TimeWindows
 from headrace.plan import Named
 
 
@@ -43,15 +44,11 @@ class OrderSpec(AggregateSpec, Protocol):
 
 class TimeWindowSpec(AggregateSpec, Protocol):
     @property
-    def window(self) -> int: ...
-
-    @property
-    def every(self) -> int: ...
+    def windows(self) -> TimeWindows: ...
 
 
-class PaneSpec(PartialsSpec, TimeWindowSpec, Protocol):
-    @property
-    def pane(self) -> int: ...
+class PartialWindowSpec(PartialsSpec, TimeWindowSpec, Protocol):
+    """An aggregate over time windows whose state is one row of partials per pane."""
 
 
 class TupleWindowSpec(OrderSpec, TimeWindowSpec, Protocol):
