@@ -167,6 +167,36 @@ class Stream:
         _check_slide(step, count, str(every), str(last))
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
+    def top(
+        self,
+        n: int,
+        by: list[str] | tuple[str, ...] = (),
+        *,
+        order: str,
+        window: Duration | None = None,
+        every: Duration | None = None,
+        session: Duration | None = None,
+    ) -> Stream:
+        """The first `n` tuples of each group and window in an order, ranked from 1, when the window closes.
+
+        order: expressions with directions, such as "distance asc, id". Nulls are last in both directions, NaN is above the
+        numbers, and ties are decided by the sequence.
+        window, every, session: as in `aggregate`.
+
+        The results have the columns `ts` (as a result of `aggregate`), those of `by`, `window_start`, `window_end`, `rank`,
+        `tuple_ts` and the other columns of the tuples: `trips.top(3, by=["rider"], order="distance", window="1 minute")`.
+        """
+        if (window is None) == (session is None):
+            raise QueryError("top needs exactly one window: window='60 seconds' or session='30 minutes'")
+        count, grouped = count_of_tuples(n, "n"), self._grouping(by)
+        checked = expressions.parse_order(order, self.schema)
+        if window is not None:
+            over = _time_windows(window, every, None, None)
+            return Stream(nodes.TimeTop(self._node, grouped, count, checked, over))
+        _refuse_given(every=every)
+        gap = parse_duration(session, "session")  # type: ignore[arg-type]
+        return Stream(nodes.SessionTop(self._node, grouped, count, checked, gap))
+
     def distinct(self, by: list[str] | tuple[str, ...], within: Duration) -> Stream:
         """The first tuple of each key, and then none of that key for so long after one that was kept."""
         grouped = self._grouping(by)

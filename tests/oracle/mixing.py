@@ -19,7 +19,7 @@ NEW = {  # what makes an operator, and what `operators_of` calls it
     "session_aggregate": ("sessions of rows", "sessions of tuples"),
 }
 OTHERS = {
-    **{name: (name,) for name in (*STATELESS, "distinct", *SPLITS)},
+    **{name: (name,) for name in (*STATELESS, "distinct", "top", *SPLITS)},
     "time_join": ("join inner",),
     "count_join": ("count join",),
     "time_aggregate": ("windows",),
@@ -78,6 +78,8 @@ def _kind(node: nodes.Node) -> str:
             return "count join"
         case nodes.TimeAggregate():
             return "windows"
+        case nodes.Top():
+            return "top"
         case nodes.CountAggregate():
             return "count windows"
         case (

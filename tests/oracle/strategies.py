@@ -385,6 +385,21 @@ class Maker:
         gap = self.pick(["1 second", "0.5 seconds", "2 seconds", "3 seconds", "0.001 milliseconds", "1 hour"])
         return Part(part.stream.aggregate(by=self.by(part), session=gap, **functions), inexact)
 
+    def top(self, part: Part, parts: list[Part]) -> Part:
+        """Of columns with names that a result of top does not have itself."""
+        names = [
+            n for n in part.exact().stream.columns if n not in ("ts", "window_start", "window_end", "rank", "tuple_ts")
+        ]
+        part = Part(part.stream.map(*names))
+        values = self.values(part) + [f"{quoted(n)}" for n in part.columns() if n not in part.columns("list")]
+        terms = [self.pick(values) + self.pick(("", " asc", " DESC")) for _ in range(self.pick((1, 2)))]
+        window, every = self.pick([("5 seconds", None), ("10 seconds", "4 seconds"), ("7 seconds", "3 seconds")])
+        over = self.pick(
+            [{"window": window, "every": every}, {"window": window, "every": every}, {"session": "2 seconds"}]
+        )
+        made = part.stream.top(self.pick((1, 2, 3, 20)), by=self.by(part), order=", ".join(terms), **over)
+        return self.small_enough(Part(made), part)
+
     def distinct(self, part: Part, parts: list[Part]) -> Part:
         part = part.exact()
         within = self.pick(["1 second", "3 seconds", "0.5 seconds", "1 hour"])
@@ -572,9 +587,9 @@ STATELESS = ("map", "filter", "case", "union")
 TABLES = ("table_join",)
 JOINS = ("time_join", "time_join", "count_join", "outer_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
-ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "distinct", "asof")
+ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "asof")
 SPLITS = ("apply", "each")
-IN_EACH = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "distinct", "asof")
+IN_EACH = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "asof")
 
 
 def make_case(

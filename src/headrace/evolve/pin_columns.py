@@ -214,6 +214,8 @@ def _named_by(node: nodes.Node) -> list[Named]:
             return [(side, _lower(node.by)) for side in node.inputs]
         case nodes.Aggregation():
             return [(node.input, _columns(function.sql for _, function in node.functions) | _lower(node.by))]
+        case nodes.Top():
+            return [(node.input, _columns(term.expression.sql for term in node.order) | _lower(node.by))]
         case nodes.Distinct():
             return [(node.input, _lower(node.by))]
         case nodes.Splitting():

@@ -84,6 +84,10 @@ class WithholdingOperator(GroupedOperator):
     def withholds_before(self) -> int | None:
         return self.whole_from
 
+    def windows_in(self, results: pa.Table) -> int:
+        """How many windows, each of one group, results are of."""
+        return int(results.num_rows)
+
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         withheld = sum(noted.get(WITHHELD, 0) for noted in (before or {}, *notes))
         return {WITHHELD: withheld} if withheld else {}
@@ -105,7 +109,7 @@ class WindowAggregate(WithholdingOperator, AppendedState):
             return
         before, after = slot.before[0], slot.after[0]
         if self.withholds_before is not None and before < (last := min(self._withheld_until, after)):
-            slot.note(**{WITHHELD: self.close(held, before, last).num_rows})
+            slot.note(**{WITHHELD: self.windows_in(self.close(held, before, last))})
             before = last
         yield 0, self.close(held, before, after)
 

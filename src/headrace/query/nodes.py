@@ -517,6 +517,83 @@ class SessionAggregate(BoundedAggregation):
         return {**self._described(), "session": self.gap}
 
 
+RANKED = {
+    **EVENT_TIME,
+    **BOUNDS,
+    "rank": "the rank of the tuple in its window, which every result of top has",
+    "tuple_ts": "the event time of the tuple, which every result of top has",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Top(Unary):
+    """Of each group and window the first `n` tuples in an order, ranked from 1. Ties are decided by the sequence."""
+
+    by: tuple[str, ...]
+    n: int
+    order: tuple[expressions.OrderTerm, ...]
+
+    def __post_init__(self) -> None:
+        refuse_added_names((name for name in self.input.schema.names if name != TS), RANKED, "top")
+        _check_names(self.schema.names, self.input)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Return the columns of a tuple that are neither its event time nor part of the group."""
+        return tuple(name for name in self.input.schema.names if name != TS and name not in self.by)
+
+    @property
+    def schema(self) -> pa.Schema:
+        kinds = self.input.schema
+        grouped, others = ([(name, kinds.field(name).type) for name in names] for names in (self.by, self.others))
+        bounds = [(name, TS_TYPE) for name in BOUNDS]
+        ranked = [("rank", pa.int64()), ("tuple_ts", TS_TYPE)]
+        return pa.schema([(TS, TS_TYPE), *grouped, *bounds, *ranked, *others])
+
+    @property
+    def order_text(self) -> str:
+        return ", ".join(term.text for term in self.order)
+
+    def _summary(self, window: str) -> str:
+        return top_summary(self.n, self.by, window, self.order_text)
+
+    def _described(self) -> dict[str, Any]:
+        order = [[term.expression.sql, "desc" if term.descending else "asc"] for term in self.order]
+        return {"operator": "top", "by": list(self.by), "n": self.n, "order": order}
+
+
+def top_summary(n: int, by: Sequence[str], window: str, order: str) -> str:
+    return f"top {n} by {', '.join(by) or 'nothing'} {window}: {_flat(order)}"
+
+
+@dataclass(frozen=True, eq=False)
+class TimeTop(Top):
+    """The first tuples of each time window; emitted when the watermark reaches the end of the window."""
+
+    over: TimeWindows
+
+    @property
+    def summary(self) -> str:
+        return self._summary(self.over.summary)
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), **self.over.describe()}
+
+
+@dataclass(frozen=True, eq=False)
+class SessionTop(Top):
+    """The first tuples of each session; emitted when the watermark rules out further tuples of the session."""
+
+    gap: int
+
+    @property
+    def summary(self) -> str:
+        return self._summary(f"session {format_duration(self.gap)}")
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), "session": self.gap}
+
+
 @dataclass(frozen=True, eq=False)
 class CountAggregate(Aggregation):
     """An aggregate over the last `last` tuples of a group: one result at tuple number `last`, then every `every` tuples."""

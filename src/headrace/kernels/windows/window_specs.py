@@ -76,6 +76,23 @@ class TupleSessionSpec(OrderSpec, SessionSpec, Protocol):
     """Sessions whose state is the tuples."""
 
 
+class TopSpec(AggregateSpec, Protocol):
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def order_sql(self) -> tuple[str, ...]:
+        """The terms of the order, each with its direction and its place for nulls."""
+
+
+class WindowTopSpec(TopSpec, TimeWindowSpec, Protocol):
+    """Its state are the first tuples of each pane."""
+
+
+class SessionTopSpec(TopSpec, SessionSpec, Protocol):
+    """Its state are the tuples of open sessions."""
+
+
 class AsOfSpec(PairColumns, Protocol):
     @property
     def schemas(self) -> tuple[pa.Schema, ...]: ...
