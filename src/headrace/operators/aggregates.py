@@ -10,7 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from headrace.expressions import Partial
-from headrace.kernels.windows.time_windows import TimeWindows
+from headrace.kernels.windows.time_windows import WindowGrid
 from headrace.operators.base import AppendedState, Arrangement, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.keyed_operator import KeyedOperator
@@ -97,7 +97,7 @@ class WithholdingOperator(GroupedOperator):
 class WindowAggregate(WithholdingOperator, AppendedState):
     """Over time windows."""
 
-    windows: TimeWindows
+    windows: WindowGrid
     window_text: str  # for people
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.kernels.windows.time_windows import RegularWindows, TimeWindows
+from headrace.kernels.windows.time_windows import RegularWindows, WindowGrid
 from headrace.operators.aggregates import plan_over_time
 from headrace.operators.flow import Flow, PlanBuilder
 from headrace.operators.pane_aggregate import PaneAggregateOperator
@@ -15,6 +15,6 @@ def plan(node: nodes.TimeAggregate, sofar: PlanBuilder) -> Flow:
     return plan_over_time(node, sofar, PaneAggregateOperator, TupleAggregateOperator, **given)
 
 
-def time_windows(over: nodes.TimeWindows) -> TimeWindows:
+def time_windows(over: nodes.TimeWindows) -> WindowGrid:
     """The windows that a query asks for, as kernels compute them."""
     return RegularWindows(over.window, over.every, over.offset)

@@ -20,7 +20,7 @@ from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import TS_TYPE
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema, in_sequence
-from headrace.kernels.windows.time_windows import TimeWindows, pane_starts
+from headrace.kernels.windows.time_windows import WindowGrid, pane_starts
 from headrace.kernels.windows.window_specs import (
     AggregateSpec,
     CountWindowSpec,
@@ -84,7 +84,7 @@ def number_groups(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
 
 
 def in_closing_windows(
-    table: pa.Table, positions: Numbers, windows: TimeWindows, before: int, after: int
+    table: pa.Table, positions: Numbers, windows: WindowGrid, before: int, after: int
 ) -> Iterator[pa.Table]:
     """Every row once per closing window it lies in, with the window's start; a window's rows come together."""
     first = np.maximum(windows.closed(positions), windows.closed(before)) + 1

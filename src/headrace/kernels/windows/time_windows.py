@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from headrace.columnar.arrow import Numbers
 
 
-class TimeWindows(Protocol):
+class WindowGrid(Protocol):
     """Times are microseconds, one number or an array of them."""
 
     @property
@@ -31,7 +31,7 @@ class TimeWindows(Protocol):
         """No window is longer."""
 
     @property
-    def panes(self) -> TimeWindows:
+    def panes(self) -> WindowGrid:
         """The smallest windows, side by side, of which every window consists."""
 
     def latest(self, at: Any) -> Any:
@@ -77,7 +77,7 @@ class RegularWindows:
         return self.starts(numbers) + self.window
 
 
-def pane_starts(windows: TimeWindows, at: Numbers) -> Numbers:
+def pane_starts(windows: WindowGrid, at: Numbers) -> Numbers:
     """The start of the pane in which each time lies."""
     found: Numbers = windows.panes.starts(windows.panes.latest(at))
     return found

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.expressions import KeyEquality, Partial
 from headrace.kernels.joins.join_spec import PairColumns
-from headrace.kernels.windows.time_windows import TimeWindows
+from headrace.kernels.windows.time_windows import WindowGrid
 from headrace.plan import Named
 
 
@@ -44,7 +44,7 @@ class OrderSpec(AggregateSpec, Protocol):
 
 class TimeWindowSpec(AggregateSpec, Protocol):
     @property
-    def windows(self) -> TimeWindows: ...
+    def windows(self) -> WindowGrid: ...
 
 
 class PartialWindowSpec(PartialsSpec, TimeWindowSpec, Protocol):
