@@ -14,7 +14,7 @@ from headrace.query import column_verbs, nodes
 from headrace.query.labels import check_label
 from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
-from headrace.support.durations import Duration, parse_duration
+from headrace.support.durations import Duration, format_duration, parse_duration
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.terminal_text import printable
 
@@ -139,6 +139,8 @@ class Stream:
     ) -> Stream:
         """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows.
 
+        within: one length for both sides, or (W1, W2): r is at most W1 after l and at most W2 before it. One of the two
+        may be zero: with W1 = 0, r is not after l; with W2 = 0, r is not before l.
         how: over time windows "left", "right" or "full" keep tuples without a partner too, with nulls.
         using: columns that both sides have and that must be equal, beside `on` if that is given too; the result has each of
         them once, after `ts`. `s.join(t, using="k", within="1 minute")`
@@ -156,8 +158,7 @@ class Stream:
         columns = using_columns(using, self.schema, right.schema)
         predicate = join_condition(on, columns, self.schema, right.schema)
         if within is not None:
-            pair = _pair(within, "within")
-            w1, w2 = (parse_duration(w, "within") for w in pair)
+            w1, w2 = _windows(within)
             return Stream(once(nodes.TimeJoin(self._node, right, predicate, w1, w2, how), columns, how))
         if how != "inner":
             raise QueryError(
@@ -186,9 +187,16 @@ class Stream:
         every: Duration | int | None = None,
         last: int | None = None,
         session: Duration | None = None,
+        offset: Duration | None = None,
+        zone: str | None = None,
         **functions: str,
     ) -> Stream:
-        """Aggregate functions per group over time windows (window, every), count windows (last, every) or sessions."""
+        """Aggregate functions per group over time windows (window, every), count windows (last, every) or sessions.
+
+        offset: how long after the multiples of `every` time windows begin; less than `every`. Default: no time.
+        zone: time windows of whole local days, such as zone="Europe/Berlin" with window="1 day"; a window begins at the first
+        moment of its local day, so days have 23, 24 or 25 hours. Default: UTC.
+        """
         if sum(given is not None for given in (window, last, session)) != 1:
             raise QueryError(
                 "aggregate needs exactly one window: window='60 seconds' (time), last=100 (count)"
@@ -196,6 +204,8 @@ class Stream:
             )
         if session is not None and every is not None:
             raise QueryError(f"a session ends by itself, so it has no every; found every={every!r}; leave it out")
+        if window is None:
+            _refuse_given(offset=offset, zone=zone)
         grouped = self._grouping(by)
         checked = tuple(
             (name, expressions.parse_aggregate(text, self.schema, grouped, name, number))
@@ -204,10 +214,8 @@ class Stream:
         if session is not None:
             return Stream(nodes.SessionAggregate(self._node, grouped, checked, parse_duration(session, "session")))
         if window is not None:
-            size = parse_duration(window, "window")
-            slide = size if every is None else parse_duration(every, "every")  # type: ignore[arg-type]
-            _check_slide(slide, size, f"{every!r}", f"{window!r}")
-            return Stream(nodes.TimeAggregate(self._node, grouped, checked, size, slide))
+            over = _time_windows(window, every, offset, zone)
+            return Stream(nodes.TimeAggregate(self._node, grouped, checked, over))
         count = count_of_tuples(last, "last")
         step = count if every is None else count_of_tuples(every, "every")
         _check_slide(step, count, str(every), str(last))
@@ -235,6 +243,36 @@ class Stream:
                 f"sample needs at least one column in by; found by={by!r}; leave by out to choose tuples one by one"
             )
         return Stream(nodes.Sample(self._node, checked, grouped))
+
+    def top(
+        self,
+        n: int,
+        by: Names = (),
+        *,
+        order: str,
+        window: Duration | None = None,
+        every: Duration | None = None,
+        session: Duration | None = None,
+    ) -> Stream:
+        """The first `n` tuples of each group and window in an order, ranked from 1, when the window closes.
+
+        order: expressions with directions, such as "distance asc, id". Nulls are last in both directions, NaN is above the
+        numbers, and ties are decided by the sequence.
+        window, every, session: as in `aggregate`.
+
+        The results have the columns `ts` (as a result of `aggregate`), those of `by`, `window_start`, `window_end`, `rank`,
+        `tuple_ts` and the other columns of the tuples: `trips.top(3, by=["rider"], order="distance", window="1 minute")`.
+        """
+        if (window is None) == (session is None):
+            raise QueryError("top needs exactly one window: window='60 seconds' or session='30 minutes'")
+        count, grouped = count_of_tuples(n, "n"), self._grouping(by)
+        checked = expressions.parse_order(order, self.schema)
+        if window is not None:
+            over = _time_windows(window, every, None, None)
+            return Stream(nodes.TimeTop(self._node, grouped, count, checked, over))
+        _refuse_given(every=every)
+        gap = parse_duration(session, "session")  # type: ignore[arg-type]
+        return Stream(nodes.SessionTop(self._node, grouped, count, checked, gap))
 
     def distinct(self, by: Names, within: Duration) -> Stream:
         """The first tuple of each key, and then none of that key for so long after one that was kept."""
@@ -535,6 +573,36 @@ def _pair(value: Any, what: str) -> tuple[Any, Any]:
             raise QueryError(f"{what} takes one value or a pair; found {value!r}")
         return value[0], value[1]
     return value, value
+
+
+def _windows(within: Duration | tuple[Duration, Duration]) -> tuple[int, int]:
+    """W1 and W2 in microseconds. One of them may be zero: no tuple of that side may be the earlier one of a pair."""
+    w1, w2 = (parse_duration(w, "within", zero=True) for w in _pair(within, "within"))
+    if w1 == w2 == 0:
+        raise QueryError(
+            f"within must be more than zero on at least one side; found {within!r};"
+            " within=('0 seconds', '30 seconds') lets r be up to 30 seconds before l, and not after it"
+        )
+    return w1, w2
+
+
+def _time_windows(window: Duration, every: Any, offset: Duration | None, zone: str | None) -> nodes.TimeWindows:
+    size = parse_duration(window, "window")
+    slide = size if every is None else parse_duration(every, "every")
+    _check_slide(slide, size, f"{every!r}", f"{window!r}")
+    begin = 0 if offset is None else parse_duration(offset, "offset", zero=True)
+    if begin >= slide:
+        raise QueryError(
+            f"offset must be shorter than the time from window to window, {format_duration(slide)}; found {offset!r};"
+            f" {format_duration(begin % slide)!r} gives the same windows"
+        )
+    return nodes.TimeWindows(size, slide, begin, zone)
+
+
+def _refuse_given(**options: Any) -> None:
+    for option, given in options.items():
+        if given is not None:
+            raise QueryError(f"{option} is for time windows, window='1 day'; found {option}={given!r}; leave it out")
 
 
 def count_of_tuples(value: Any, what: str) -> int:

@@ -19,7 +19,7 @@ NEW = {  # what makes an operator, and what `operators_of` calls it
     "session_aggregate": ("sessions of rows", "sessions of tuples"),
 }
 OTHERS = {
-    **{name: (name,) for name in (*STATELESS, "distinct", *SPLITS)},
+    **{name: (name,) for name in (*STATELESS, "distinct", "top", *SPLITS)},
     "columns": ("map",),
     "time_join": ("join inner",),
     "using_join": ("join inner", "join left", "join right", "join full", "count join"),
@@ -80,6 +80,8 @@ def _kind(node: nodes.Node) -> str:
             return "count join"
         case nodes.TimeAggregate():
             return "windows"
+        case nodes.Top():
+            return "top"
         case nodes.CountAggregate():
             return "count windows"
         case (

@@ -329,7 +329,8 @@ class Maker:
         left, right = self.sides(part, parts)
         within = self.pick(["2 seconds", "5 seconds", "0.25 seconds", ("1 second", "3 seconds")])
         if isinstance(within, str) and self.pick((False, True)):
-            within = (within, self.pick(["0.001 milliseconds", "1 second", "4 seconds"]))
+            within = (within, self.pick(["0 seconds", "0.001 milliseconds", "1 second", "4 seconds"]))
+            within = within[::-1] if self.pick((False, True)) else within
         joined = left.stream.join(right.stream, on=self.predicate(left, right), within=within, how=how)
         return self.small_enough(Part(joined, _joined_inexact(joined, left, right)), part)
 
@@ -429,7 +430,8 @@ class Maker:
                 ("1 day", "12 hours"),
             ]
         )
-        made = part.stream.aggregate(by=self.by(part), window=window, every=every, **functions)
+        offset = self.pick([None, None, "0 seconds", "0.001 milliseconds", "0.7 seconds"])
+        made = part.stream.aggregate(by=self.by(part), window=window, every=every, offset=offset, **functions)
         return Part(made, inexact)
 
     def count_aggregate(self, part: Part, parts: list[Part]) -> Part:
@@ -443,6 +445,21 @@ class Maker:
         functions, inexact = self.functions(part)
         gap = self.pick(["1 second", "0.5 seconds", "2 seconds", "3 seconds", "0.001 milliseconds", "1 hour"])
         return Part(part.stream.aggregate(by=self.by(part), session=gap, **functions), inexact)
+
+    def top(self, part: Part, parts: list[Part]) -> Part:
+        """Of columns with names that a result of top does not have itself."""
+        names = [
+            n for n in part.exact().stream.columns if n not in ("ts", "window_start", "window_end", "rank", "tuple_ts")
+        ]
+        part = Part(part.stream.map(*names))
+        values = self.values(part) + [f"{quoted(n)}" for n in part.columns() if n not in part.columns("list")]
+        terms = [self.pick(values) + self.pick(("", " asc", " DESC")) for _ in range(self.pick((1, 2)))]
+        window, every = self.pick([("5 seconds", None), ("10 seconds", "4 seconds"), ("7 seconds", "3 seconds")])
+        over = self.pick(
+            [{"window": window, "every": every}, {"window": window, "every": every}, {"session": "2 seconds"}]
+        )
+        made = part.stream.top(self.pick((1, 2, 3, 20)), by=self.by(part), order=", ".join(terms), **over)
+        return self.small_enough(Part(made), part)
 
     def distinct(self, part: Part, parts: list[Part]) -> Part:
         part = part.exact()
@@ -631,9 +648,9 @@ STATELESS = ("map", "filter", "case", "sample", "union", "columns", "unnest")
 TABLES = ("table_join",)
 JOINS = ("time_join", "time_join", "count_join", "outer_join", "using_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
-ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "distinct", "asof")
+ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "asof")
 SPLITS = ("apply", "each")
-IN_EACH = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "distinct", "asof")
+IN_EACH = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "asof")
 
 
 def make_case(

@@ -216,6 +216,8 @@ def _named_by(node: nodes.Node) -> list[Named]:
             return [(node.input, _columns(function.sql for _, function in node.functions) | _lower(node.by))]
         case nodes.Unnest():
             return [(node.input, _lower([node.column]))]
+        case nodes.Top():
+            return [(node.input, _columns(term.expression.sql for term in node.order) | _lower(node.by))]
         case nodes.Distinct():
             return [(node.input, _lower(node.by))]
         case nodes.Sample():  # a sample of whole tuples names no column: it hashes those that the state began with

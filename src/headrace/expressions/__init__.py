@@ -8,6 +8,7 @@ that is ever taken apart or rewritten, so what was checked is what runs.
 
 from headrace.expressions.aggregates import Aggregate, Partial, parse_aggregate
 from headrace.expressions.gates import Expression, parse_condition, parse_scalar
+from headrace.expressions.orders import OrderTerm, parse_order
 from headrace.expressions.predicates import JoinPredicate, KeyEquality, join_predicate
 
 __all__ = [
@@ -15,9 +16,11 @@ __all__ = [
     "Expression",
     "JoinPredicate",
     "KeyEquality",
+    "OrderTerm",
     "Partial",
     "join_predicate",
     "parse_aggregate",
     "parse_condition",
+    "parse_order",
     "parse_scalar",
 ]

@@ -11,6 +11,7 @@ from headrace.operators import (
     session_aggregate,
     time_aggregate,
     time_join,
+    top,
 )
 from headrace.operators.apply import ApplyOperator
 from headrace.operators.base import Operator, StateKind
@@ -31,6 +32,8 @@ PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.TimeAggregate: time_aggregate.plan,
     nodes.SessionAggregate: session_aggregate.plan,
     nodes.CountAggregate: count_aggregate.plan,
+    nodes.TimeTop: top.plan_windows,
+    nodes.SessionTop: top.plan_sessions,
     nodes.Distinct: distinct.plan,
     nodes.AsOf: asof.plan,
     nodes.Apply: apply.plan,

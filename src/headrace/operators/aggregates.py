@@ -10,6 +10,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from headrace.expressions import Partial
+from headrace.kernels.windows.time_windows import WindowGrid
 from headrace.operators.base import AppendedState, Arrangement, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.keyed_operator import KeyedOperator
@@ -18,7 +19,6 @@ from headrace.plan.columns_read import Names, columns_read, names_of
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
-from headrace.support.durations import format_duration
 from headrace.support.event_time import FOREVER, NEVER, move_back
 
 WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, that it did not put out
@@ -84,6 +84,10 @@ class WithholdingOperator(GroupedOperator):
     def withholds_before(self) -> int | None:
         return self.whole_from
 
+    def windows_in(self, results: pa.Table) -> int:
+        """How many windows, each of one group, results are of."""
+        return int(results.num_rows)
+
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         withheld = sum(noted.get(WITHHELD, 0) for noted in (before or {}, *notes))
         return {WITHHELD: withheld} if withheld else {}
@@ -91,10 +95,10 @@ class WithholdingOperator(GroupedOperator):
 
 @dataclass(frozen=True)
 class WindowAggregate(WithholdingOperator, AppendedState):
-    """Over time windows [k*every, k*every + window)."""
+    """Over time windows."""
 
-    window: int
-    every: int
+    windows: WindowGrid
+    window_text: str  # for people
 
     @abstractmethod
     def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
@@ -104,43 +108,50 @@ class WindowAggregate(WithholdingOperator, AppendedState):
         if (held := open_windows(slot)) is None:
             return
         before, after = slot.before[0], slot.after[0]
-        if self.withholds_before is not None and before < (last := min(self.withholds_before + self.window - 1, after)):
-            slot.note(**{WITHHELD: self.close(held, before, last).num_rows})
+        if self.withholds_before is not None and before < (last := min(self._withheld_until, after)):
+            slot.note(**{WITHHELD: self.windows_in(self.close(held, before, last))})
             before = last
         yield 0, self.close(held, before, after)
+
+    @property
+    def _withheld_until(self) -> int:
+        """The end of the last window that began before all of the input came."""
+        assert self.withholds_before is not None
+        return int(self.windows.ends(self.windows.latest(self.withholds_before - 1)))
 
     @property
     def arrangement_kind(self) -> Arrangement:
         return Arrangement.POSITION
 
     def watermark(self, inputs: Sequence[int]) -> int:
-        return move_back(inputs[0], self.window)
+        return move_back(inputs[0], self.windows.window)
 
     def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
         """Start of the first window that is not closed: position t is in an open window iff t >= this."""
         if inputs[0] in (NEVER, FOREVER):
             return [inputs[0]]
-        return [((inputs[0] - self.window) // self.every + 1) * self.every]
+        return [int(self.windows.starts(self.windows.closed(inputs[0]) + 1))]
 
     @property
     def longest_window(self) -> int:
-        return self.window
+        return self.windows.longest
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
+        window, every = self.windows.window, self.windows.every
         rates, lag = (inputs[0].rate,), inputs[0].lag
         sending = inputs[0].rate * figures.partials.get(self.name, 1.0)
-        span = max((self.window - self.every / 2) / 1e6 + lag - inputs[0].delay, 0.0)
+        span = max((window - every / 2) / 1e6 + lag - inputs[0].delay, 0.0)
         held = figures.held.get(self.name, sending * span)
-        results = figures.results.get(self.name, sending * self.window / self.every)
-        behind = lag + self.window / 1e6
+        results = figures.results.get(self.name, sending * window / every)
+        behind = lag + window / 1e6
         return OperatorLoad(rates, (sending,), (held,), 0.0, results), StreamPace(results, behind, behind)
 
     def measured(self, counted: SampleCounts) -> dict[str, float]:
         first, last = counted.times
-        closed = last // self.every - (first - self.window) // self.every  # windows that the sample lies in
+        closed = int(self.windows.latest(last) - self.windows.closed(first))  # windows that the sample lies in
         found = {
-            "results": counted.out / closed / (self.every / 1e6),
-            "held": counted.held * max(self.window / 1e6 / counted.span, 1.0),
+            "results": counted.out / closed / (self.windows.every / 1e6),
+            "held": counted.held * max(self.windows.window / 1e6 / counted.span, 1.0),
         }
         if counted.sent is not None and counted.arrived[0]:  # what is handed over inside a slot is not sent
             found["partials"] = counted.sent / counted.arrived[0]
@@ -148,7 +159,7 @@ class WindowAggregate(WithholdingOperator, AppendedState):
 
     @property
     def summary(self) -> str:
-        return self._describe(f"window {format_duration(self.window)} every {format_duration(self.every)}")
+        return self._describe(self.window_text)
 
 
 def plan_over_time(
@@ -156,7 +167,7 @@ def plan_over_time(
     sofar: PlanBuilder,
     over_partials: Callable[..., OverPartials],
     over_tuples: Callable[..., OverTuples],
-    **window: int,
+    **window: Any,
 ) -> Flow:
     """Plan an aggregate over partials where its functions allow it, else over tuples; window: fields of both operators."""
     flows = sofar.flows(node.input)

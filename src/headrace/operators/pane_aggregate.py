@@ -12,8 +12,6 @@ from headrace.operators.aggregates import OverPartials, WindowAggregate
 
 @dataclass(frozen=True)
 class PaneAggregateOperator(OverPartials, WindowAggregate):
-    pane: int
-
     @property
     def position(self) -> str:
         return aggregate.PANE

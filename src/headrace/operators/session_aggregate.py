@@ -60,7 +60,7 @@ class SessionOperator(ReplacedState, WithholdingOperator):
             slot.hold(0, kept, grouped=True)
             if self.withholds_before is not None:
                 whole = np.asarray(results.column("window_start").cast(pa.int64())) >= self.withholds_before
-                slot.note(**{WITHHELD: int((~whole).sum())})
+                slot.note(**{WITHHELD: self.windows_in(results.filter(pa.array(~whole)))})
                 results = results.filter(pa.array(whole))
             yield 0, results
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from functools import partial
-
+from headrace.kernels.windows.time_windows import RegularWindows, WindowGrid
 from headrace.operators.aggregates import plan_over_time
 from headrace.operators.flow import Flow, PlanBuilder
 from headrace.operators.pane_aggregate import PaneAggregateOperator
@@ -13,5 +11,10 @@ from headrace.query import nodes
 
 
 def plan(node: nodes.TimeAggregate, sofar: PlanBuilder) -> Flow:
-    in_panes = partial(PaneAggregateOperator, pane=math.gcd(node.window, node.every))
-    return plan_over_time(node, sofar, in_panes, TupleAggregateOperator, window=node.window, every=node.every)
+    given = {"windows": time_windows(node.over), "window_text": node.over.summary}
+    return plan_over_time(node, sofar, PaneAggregateOperator, TupleAggregateOperator, **given)
+
+
+def time_windows(over: nodes.TimeWindows) -> WindowGrid:
+    """The windows that a query asks for, as kernels compute them."""
+    return RegularWindows(over.window, over.every, over.offset)

@@ -63,6 +63,8 @@ def _texts(node: nodes.Node) -> list[str]:
             return [node.on.sql]
         case nodes.Aggregation():
             return [function.sql for _, function in node.functions]
+        case nodes.Top():
+            return [term.expression.sql for term in node.order]
         case nodes.Splitting():
             rules = (node.rule.route, node.rule.broadcast)
             return [rule.sql for rule in rules if isinstance(rule, expressions.Expression)]

@@ -534,23 +534,46 @@ class BoundedAggregation(Aggregation):
         return pa.schema([(TS, TS_TYPE), *self._grouped(), *bounds, *self._computed()])
 
 
-@dataclass(frozen=True, eq=False)
-class TimeAggregate(BoundedAggregation):
-    """One result per group and window [k*every, k*every + window) that contains at least one tuple.
+@dataclass(frozen=True)
+class TimeWindows:
+    """The windows [k*every + offset, k*every + offset + window), in microseconds.
 
-    The result is emitted when the watermark reaches the end of the window. Times are in microseconds.
+    With a zone, windows consist of whole local days: window, every and offset are multiples of a day, and a window begins
+    at the first moment of its first local day. Days count from 1970-01-01, local time.
     """
 
     window: int
     every: int
+    offset: int = 0
+    zone: str | None = None
 
     @property
     def summary(self) -> str:
-        window = f"window {format_duration(self.window)} every {format_duration(self.every)}"
-        return f"aggregate by {', '.join(self.by) or 'nothing'} {window}: {_functions(self)}"
+        offset = f" offset {format_duration(self.offset)}" if self.offset else ""
+        zone = f" in {self.zone}" if self.zone else ""
+        return f"window {format_duration(self.window)} every {format_duration(self.every)}{offset}{zone}"
 
     def describe(self) -> dict[str, Any]:
-        return {**self._described(), "window": self.window, "every": self.every}
+        offset = {"offset": self.offset} if self.offset else {}
+        zone = {"zone": self.zone} if self.zone else {}
+        return {"window": self.window, "every": self.every, **offset, **zone}
+
+
+@dataclass(frozen=True, eq=False)
+class TimeAggregate(BoundedAggregation):
+    """One result per group and window that contains at least one tuple.
+
+    The result is emitted when the watermark reaches the end of the window.
+    """
+
+    over: TimeWindows
+
+    @property
+    def summary(self) -> str:
+        return f"aggregate by {', '.join(self.by) or 'nothing'} {self.over.summary}: {_functions(self)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), **self.over.describe()}
 
 
 @dataclass(frozen=True, eq=False)
@@ -565,6 +588,83 @@ class SessionAggregate(BoundedAggregation):
     @property
     def summary(self) -> str:
         return f"aggregate by {', '.join(self.by) or 'nothing'} session {format_duration(self.gap)}: {_functions(self)}"
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), "session": self.gap}
+
+
+RANKED = {
+    **EVENT_TIME,
+    **BOUNDS,
+    "rank": "the rank of the tuple in its window, which every result of top has",
+    "tuple_ts": "the event time of the tuple, which every result of top has",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Top(Unary):
+    """Of each group and window the first `n` tuples in an order, ranked from 1. Ties are decided by the sequence."""
+
+    by: tuple[str, ...]
+    n: int
+    order: tuple[expressions.OrderTerm, ...]
+
+    def __post_init__(self) -> None:
+        refuse_added_names((name for name in self.input.schema.names if name != TS), RANKED, "top")
+        _check_names(self.schema.names, self.input)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """Return the columns of a tuple that are neither its event time nor part of the group."""
+        return tuple(name for name in self.input.schema.names if name != TS and name not in self.by)
+
+    @property
+    def schema(self) -> pa.Schema:
+        kinds = self.input.schema
+        grouped, others = ([(name, kinds.field(name).type) for name in names] for names in (self.by, self.others))
+        bounds = [(name, TS_TYPE) for name in BOUNDS]
+        ranked = [("rank", pa.int64()), ("tuple_ts", TS_TYPE)]
+        return pa.schema([(TS, TS_TYPE), *grouped, *bounds, *ranked, *others])
+
+    @property
+    def order_text(self) -> str:
+        return ", ".join(term.text for term in self.order)
+
+    def _summary(self, window: str) -> str:
+        return top_summary(self.n, self.by, window, self.order_text)
+
+    def _described(self) -> dict[str, Any]:
+        order = [[term.expression.sql, "desc" if term.descending else "asc"] for term in self.order]
+        return {"operator": "top", "by": list(self.by), "n": self.n, "order": order}
+
+
+def top_summary(n: int, by: Sequence[str], window: str, order: str) -> str:
+    return f"top {n} by {', '.join(by) or 'nothing'} {window}: {_flat(order)}"
+
+
+@dataclass(frozen=True, eq=False)
+class TimeTop(Top):
+    """The first tuples of each time window; emitted when the watermark reaches the end of the window."""
+
+    over: TimeWindows
+
+    @property
+    def summary(self) -> str:
+        return self._summary(self.over.summary)
+
+    def describe(self) -> dict[str, Any]:
+        return {**self._described(), **self.over.describe()}
+
+
+@dataclass(frozen=True, eq=False)
+class SessionTop(Top):
+    """The first tuples of each session; emitted when the watermark rules out further tuples of the session."""
+
+    gap: int
+
+    @property
+    def summary(self) -> str:
+        return self._summary(f"session {format_duration(self.gap)}")
 
     def describe(self) -> dict[str, Any]:
         return {**self._described(), "session": self.gap}

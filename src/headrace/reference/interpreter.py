@@ -35,8 +35,10 @@ from headrace.reference.windows import (
     count_join,
     distinct,
     session_aggregate,
+    session_top,
     time_aggregate,
     time_join,
+    time_top,
 )
 from headrace.stream import Stream, node_of
 from headrace.support.limits import MOST_TICKS
@@ -335,9 +337,9 @@ def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
         case nodes.TimeJoin():
             left, right = inputs
             return min(left - node.w2, right - node.w1)
-        case nodes.TimeAggregate():
-            return inputs[0] - node.window
-        case nodes.SessionAggregate():
+        case nodes.TimeAggregate() | nodes.TimeTop():
+            return inputs[0] - node.over.window
+        case nodes.SessionAggregate() | nodes.SessionTop():
             return inputs[0] - node.gap
         case nodes.Each():
             reached = {id(node.body.leaf): inputs[0]}
@@ -426,6 +428,10 @@ def _result(node: nodes.Node, inputs: Sequence[NodeAnswer]) -> pa.Table:
             return session_aggregate(node, inputs[0])
         case nodes.CountAggregate():
             return count_aggregate(node, inputs[0])
+        case nodes.TimeTop():
+            return time_top(node, inputs[0])
+        case nodes.SessionTop():
+            return session_top(node, inputs[0])
         case nodes.Distinct():
             return distinct(node, inputs[0])
         case nodes.AsOf():

@@ -6,18 +6,18 @@ DuckDB sees no tuple and no pair outside the window that is asked about.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
 from headrace.columnar import duck
 from headrace.columnar.types import TS
-from headrace.columnar.values import Key
+from headrace.columnar.values import Key, comparable_values, sort_key
 from headrace.errors import DataError
-from headrace.expressions import JoinPredicate
+from headrace.expressions import JoinPredicate, OrderTerm
 from headrace.query import nodes
-from headrace.reference.evaluate import evaluate_rows, run_select, truth
+from headrace.reference.evaluate import evaluate_rows, run_select, truth, value_of
 from headrace.reference.tuples import (
     Numbers,
     in_sequence,
@@ -31,6 +31,9 @@ from headrace.reference.tuples import (
 
 PAIRS_TOGETHER = 1_000_000  # pairs, or tuples of windows, that are looked at together
 EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+
+
+Window: TypeAlias = tuple[int, int]  # its first moment, and the first one behind it
 
 
 class WindowInput(Protocol):
@@ -195,40 +198,57 @@ def _joined(node: nodes.PairingNode | nodes.TableJoin, times: Numbers, left: pa.
 
 def time_aggregate(node: nodes.TimeAggregate, given: WindowInput) -> pa.Table:
     tuples = in_sequence(given.table)
-    windows: dict[tuple[int, int], list[int]] = {}  # (group, start) -> its tuples in sequence
-    for row, (group, ts) in enumerate(zip(_groups(tuples, node.by), times_of(tuples).tolist(), strict=True)):
-        for start in _window_starts(ts, node.window, node.every):
-            if start + node.window <= given.watermark:
-                windows.setdefault((group, start), []).append(row)
-    members = list(windows.values())
+    windows = _closed_windows(node, tuples, given.watermark)
+    members = [rows for _, rows in windows]
     first = tuples.take(row_numbers(rows[0] for rows in members))
-    starts = row_numbers(start for _, start in windows)
-    bounds = [timestamps(starts), timestamps(starts + node.window)]
+    bounds = [timestamps(row_numbers(window[edge] for window, _ in windows)) for edge in (0, 1)]
     keys = [first[name] for name in node.by]
     return pa.table([first[TS], *keys, *bounds, *_functions(node, tuples, members)], names=node.schema.names)
 
 
-def _window_starts(ts: int, window: int, every: int) -> list[int]:
-    """The multiples of `every` in (ts - window, ts]; // rounds down, also below zero."""
-    return [k * every for k in range((ts - window) // every + 1, ts // every + 1)]
+def _closed_windows(
+    node: nodes.TimeAggregate | nodes.TimeTop, tuples: pa.Table, watermark: float
+) -> list[tuple[Window, list[int]]]:
+    """Every window that has ended, and the tuples of one group in it, in sequence."""
+    windows: dict[tuple[int, Window], list[int]] = {}
+    for row, (group, ts) in enumerate(zip(_groups(tuples, node.by), times_of(tuples).tolist(), strict=True)):
+        for window in windows_of(node.over, ts):
+            if window[1] <= watermark:
+                windows.setdefault((group, window), []).append(row)
+    return [(window, rows) for (_, window), rows in windows.items()]
+
+
+def windows_of(over: nodes.TimeWindows, ts: int) -> list[Window]:
+    """The windows that contain a time, each from its start to before its end; // rounds down, also below zero."""
+    late = ts - over.offset
+    numbers = range((late - over.window) // over.every + 1, late // over.every + 1)
+    starts = [k * over.every + over.offset for k in numbers]
+    return [(start, start + over.window) for start in starts]
 
 
 def session_aggregate(node: nodes.SessionAggregate, given: WindowInput) -> pa.Table:
     tuples = in_sequence(given.table)
+    members = _complete_sessions(node, tuples, given.watermark)
+    first = tuples.take(row_numbers(rows[0] for rows in members))
+    last = tuples.take(row_numbers(rows[-1] for rows in members))
+    keys = [first[name] for name in node.by]
+    found = [last[TS], *keys, first[TS], last[TS], *_functions(node, tuples, members)]
+    return pa.table(found, names=node.schema.names)
+
+
+def _complete_sessions(
+    node: nodes.SessionAggregate | nodes.SessionTop, tuples: pa.Table, watermark: float
+) -> list[list[int]]:
+    """The tuples of every session to which none can be added any more, in sequence."""
     times = times_of(tuples).tolist()
-    sessions: list[list[int]] = []  # the tuples of each, in sequence
+    sessions: list[list[int]] = []
     latest: dict[int, list[int]] = {}  # group -> its latest session
     for row, group in enumerate(_groups(tuples, node.by)):
         if group not in latest or times[row] - times[latest[group][-1]] > node.gap:
             latest[group] = []
             sessions.append(latest[group])
         latest[group].append(row)
-    members = [rows for rows in sessions if given.watermark - times[rows[-1]] > node.gap]
-    first = tuples.take(row_numbers(rows[0] for rows in members))
-    last = tuples.take(row_numbers(rows[-1] for rows in members))
-    keys = [first[name] for name in node.by]
-    found = [last[TS], *keys, first[TS], last[TS], *_functions(node, tuples, members)]
-    return pa.table(found, names=node.schema.names)
+    return [rows for rows in sessions if watermark - times[rows[-1]] > node.gap]
 
 
 def count_aggregate(node: nodes.CountAggregate, given: WindowInput) -> pa.Table:
@@ -244,6 +264,60 @@ def count_aggregate(node: nodes.CountAggregate, given: WindowInput) -> pa.Table:
     completing = tuples.take(row_numbers(rows[-1] for rows in members))
     keys = [first[name] for name in node.by]
     return pa.table([completing[TS], *keys, *_functions(node, tuples, members)], names=node.schema.names)
+
+
+# --- the first tuples in an order ---------------------------------------------------------------------------
+
+
+def time_top(node: nodes.TimeTop, given: WindowInput) -> pa.Table:
+    tuples = in_sequence(given.table)
+    times = times_of(tuples).tolist()
+    windows = _closed_windows(node, tuples, given.watermark)
+    return _top(node, tuples, [(times[rows[0]], window, rows) for window, rows in windows])
+
+
+def session_top(node: nodes.SessionTop, given: WindowInput) -> pa.Table:
+    tuples = in_sequence(given.table)
+    times = times_of(tuples).tolist()
+    sessions = _complete_sessions(node, tuples, given.watermark)
+    return _top(node, tuples, [(times[rows[-1]], (times[rows[0]], times[rows[-1]]), rows) for rows in sessions])
+
+
+def _top(node: nodes.Top, tuples: pa.Table, windows: Sequence[tuple[int, Window, list[int]]]) -> pa.Table:
+    """windows: of each the `ts` of its results, its bounds, and its tuples in sequence."""
+    asked = sorted({row for _, _, rows in windows for row in rows})
+    values = [_order_values(term, tuples, asked) for term in node.order]
+    found = [
+        (ts, window, rank, row)
+        for ts, window, rows in windows
+        for rank, row in enumerate(_ordered(rows, node.order, values)[: node.n], start=1)
+    ]
+    chosen = tuples.take(row_numbers(row for *_, row in found))
+    bounds = [timestamps(row_numbers(window[edge] for _, window, _, _ in found)) for edge in (0, 1)]
+    ranks = pa.array([rank for _, _, rank, _ in found], pa.int64())
+    ts, keys = timestamps(row_numbers(ts for ts, *_ in found)), [chosen[name] for name in node.by]
+    others = [chosen[name] for name in node.others]
+    return pa.table([ts, *keys, *bounds, ranks, chosen[TS], *others], names=node.schema.names)
+
+
+def _order_values(term: OrderTerm, tuples: pa.Table, rows: Sequence[int]) -> dict[int, Key]:
+    """The value of an expression for some rows, to be compared; NaN is above the numbers."""
+    if not rows:
+        return {}
+    found = value_of(term.expression, tuples.take(row_numbers(rows)))
+    return {row: sort_key(value) for row, value in zip(rows, comparable_values(found), strict=True)}
+
+
+def _ordered(rows: list[int], order: Sequence[OrderTerm], values: Sequence[dict[int, Key]]) -> list[int]:
+    """Sorted by the last term first; each sort keeps the order of equal rows. Nulls are last in both directions."""
+    null = sort_key(None)
+    for term, value in reversed(list(zip(order, values, strict=True))):
+        known, unknown = ([row for row in rows if (value[row] == null) is is_null] for is_null in (False, True))
+        rows = sorted(known, key=value.__getitem__, reverse=term.descending) + unknown
+    return rows
+
+
+# --- groups and functions ---------------------------------------------------------------------------------
 
 
 def _groups(tuples: pa.Table, by: Sequence[str]) -> list[int]:

@@ -440,12 +440,12 @@ WRONG: dict[str, tuple[Build, type[HeadraceError], str]] = {
     "window negative": (
         lambda s: s.join(s, on="true", within="-1 second"),
         QueryError,
-        "more than zero; found '-1 second'",
+        "zero or more; found '-1 second'",
     ),
-    "one of two windows zero": (
-        lambda s: s.join(s, on="true", within=("1 second", "0 seconds")),
+    "both windows zero": (
+        lambda s: s.join(s, on="true", within=("0 seconds", "0 seconds")),
         QueryError,
-        "more than zero",
+        "more than zero on at least one side; found ('0 seconds', '0 seconds')",
     ),
     "months": (
         lambda s: s.aggregate(window="1 month", n="count(*)"),

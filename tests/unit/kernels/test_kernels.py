@@ -23,6 +23,7 @@ from headrace.errors import DataError, SourceError
 from headrace.kernels.joins import window_join
 from headrace.kernels.stateless.steps import in_sequence, order_rows, run_step
 from headrace.kernels.windows import aggregate, order
+from headrace.kernels.windows.time_windows import RegularWindows
 from headrace.operators import CountJoinOperator, TimeJoinOperator
 from headrace.operators.joins import JoinOperator
 from headrace.reference import reference
@@ -306,16 +307,18 @@ def test_count_joins_have_two_bands() -> None:
 
 
 @pytest.mark.parametrize("position", [-11, -10, -1, 0, 1, 9, 10, 11])
-@pytest.mark.parametrize(("window", "every"), [(10, 10), (10, 4), (7, 3), (3, 1)])
-def test_every_window_of_a_tuple_closes_exactly_once(position: int, window: int, every: int) -> None:
+@pytest.mark.parametrize(("window", "every", "offset"), [(10, 10, 0), (10, 4, 0), (10, 4, 3), (7, 3, 1), (3, 1, 0)])
+def test_every_window_of_a_tuple_closes_exactly_once(position: int, window: int, every: int, offset: int) -> None:
     """Whatever steps the watermark takes, before 1970 too."""
+    windows = RegularWindows(window, every, offset)
     table = pa.table({"ts": pa.array([position], pa.int64()).cast(TS_TYPE)})
-    expected = [k * every for k in range(-40, 40) if k * every <= position < k * every + window]
+    starts = [k * every + offset for k in range(-40, 40)]
+    expected = [start for start in starts if start <= position < start + window]
     for steps in ([-60, 60], [-60, -8, 0, 3, 4, 60], list(range(-60, 61))):
         closed = [
             start
             for before, after in pairwise(steps)
-            for part in aggregate._in_closing_windows(table, np.array([position]), window, every, before, after)
+            for part in aggregate.in_closing_windows(table, np.array([position]), windows, before, after)
             for start in part["__start"].to_pylist()
         ]
         assert sorted(closed) == expected

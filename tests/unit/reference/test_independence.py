@@ -40,6 +40,7 @@ SHARED = {
     "headrace.expressions.casts": "of native",
     "headrace.expressions.number_functions": "of native",
     "headrace.expressions.loop_values": "of native",
+    "headrace.expressions.orders": "as above",
     "headrace.expressions.pair_codegen": "as above; compiled predicates are not looked at by the reference",
     "headrace.expressions.predicates": "as above; keys and bands are not looked at by the reference",
     "headrace.expressions.syntax_tree": "as above",

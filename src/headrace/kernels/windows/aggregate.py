@@ -1,9 +1,9 @@
 """Aggregates over time windows and over count windows.
 
-Time windows are [k*every, k*every + window) for every whole k. A tuple, or a pane of tuples, at position t lies in the
-windows k with  floor((t - window) / every) < k <= floor(t / every); of these, an epoch that moves the watermark from
-`before` to `after` closes those with  before < k*every + window <= after.  Rows are multiplied only by the windows
-that close now, so a far jump of the watermark costs no more than the results it gives.
+Time windows have whole numbers (`headrace.kernels.windows.time_windows`). A tuple, or a pane of tuples, at position t lies in the
+windows k with  closed(t) < k <= latest(t); of these, an epoch that moves the watermark from `before` to `after` closes
+those with  closed(before) < k <= closed(after).  Rows are multiplied only by the windows that close now, so a far jump of
+the watermark costs no more than the results it gives.
 """
 
 from __future__ import annotations
@@ -20,10 +20,11 @@ from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import TS_TYPE
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema, in_sequence
+from headrace.kernels.windows.time_windows import WindowGrid, pane_starts
 from headrace.kernels.windows.window_specs import (
     AggregateSpec,
     CountWindowSpec,
-    PaneSpec,
+    PartialWindowSpec,
     TimeWindowSpec,
     TupleWindowSpec,
 )
@@ -41,20 +42,20 @@ def times(table: pa.Table) -> Numbers:
 # --- panes ---------------------------------------------------------------------------------------------------------
 
 
-def partials_of(operator: PaneSpec, tuples: pa.Table) -> pa.Table:
+def partials_of(operator: PartialWindowSpec, tuples: pa.Table) -> pa.Table:
     """One row per group and pane: the grouping columns, `ts` (the smallest), the pane's start and the partials."""
-    panes = times(tuples) // operator.pane * operator.pane
+    panes = pane_starts(operator.windows, times(tuples))
     columns = [(name, sql) for partial in operator.partials for name, sql, _ in partial.columns]
     return evaluate_aggregates(operator, grouping(operator, PANE, columns), tuples.append_column(PANE, pa.array(panes)))
 
 
-def merge_partials(operator: PaneSpec, partials: pa.Table) -> pa.Table:
+def merge_partials(operator: PartialWindowSpec, partials: pa.Table) -> pa.Table:
     """Partials of the same group and pane as one row: what two runs of state become when they are merged."""
     columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
     return in_schema(evaluate_aggregates(operator, grouping(operator, PANE, columns), partials), partials.schema)
 
 
-def close_panes(operator: PaneSpec, partials: pa.Table, before: int, after: int) -> pa.Table:
+def close_panes(operator: PartialWindowSpec, partials: pa.Table, before: int, after: int) -> pa.Table:
     """The results of the windows that close between two watermarks.
 
     Merging and what is made of the merged values are one query: between two, values would pass through Arrow, which
@@ -82,15 +83,15 @@ def number_groups(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
     return ordered.append_column(SEQ, pa.array(np.arange(ordered.num_rows)))
 
 
-def _in_closing_windows(
-    table: pa.Table, positions: Numbers, window: int, every: int, before: int, after: int
+def in_closing_windows(
+    table: pa.Table, positions: Numbers, windows: WindowGrid, before: int, after: int
 ) -> Iterator[pa.Table]:
     """Every row once per closing window it lies in, with the window's start; a window's rows come together."""
-    first = np.maximum((positions - window) // every + 1, (before - window) // every + 1)
-    last = np.minimum(positions // every, (after - window) // every)
+    first = np.maximum(windows.closed(positions), windows.closed(before)) + 1
+    last = np.minimum(windows.latest(positions), windows.closed(after))
     for low, high in _some_windows(first, last, min(MOST_WINDOW_ROWS, MOST_WINDOW_BYTES // arrow.row_bytes(table))):
-        rows, windows = _expand(np.maximum(first, low), np.minimum(last, high))
-        yield arrow.take_rows(table, rows).append_column(START, pa.array(windows * every))
+        rows, numbers = _expand(np.maximum(first, low), np.minimum(last, high))
+        yield arrow.take_rows(table, rows).append_column(START, pa.array(windows.starts(numbers)))
 
 
 def _some_windows(first: Numbers, last: Numbers, most: int) -> Iterator[tuple[int, int]]:
@@ -126,14 +127,15 @@ def _close(operator: TimeWindowSpec, sql: str, held: pa.Table, at: Numbers, befo
     """The results of a query that gives one row per group and closing window."""
     found = [
         _with_bounds(operator, evaluate_aggregates(operator, sql, expanded))
-        for expanded in _in_closing_windows(held, at, operator.window, operator.every, before, after)
+        for expanded in in_closing_windows(held, at, operator.windows, before, after)
     ]
     return pa.concat_tables(found or [operator.schema.empty_table()])
 
 
 def _with_bounds(operator: TimeWindowSpec, results: pa.Table) -> pa.Table:
     starts = np.asarray(results.column(START))
-    for name, values in (("window_start", starts), ("window_end", starts + operator.window)):
+    ends = operator.windows.ends(operator.windows.latest(starts))
+    for name, values in (("window_start", starts), ("window_end", ends)):
         results = results.append_column(name, pa.array(values).cast(TS_TYPE))
     return in_schema(results.select(operator.schema.names), operator.schema)
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from headrace.expressions import KeyEquality, Partial
 from headrace.kernels.joins.join_spec import PairColumns
+from headrace.kernels.windows.time_windows import WindowGrid
 from headrace.plan import Named
 
 
@@ -43,15 +44,11 @@ class OrderSpec(AggregateSpec, Protocol):
 
 class TimeWindowSpec(AggregateSpec, Protocol):
     @property
-    def window(self) -> int: ...
-
-    @property
-    def every(self) -> int: ...
+    def windows(self) -> WindowGrid: ...
 
 
-class PaneSpec(PartialsSpec, TimeWindowSpec, Protocol):
-    @property
-    def pane(self) -> int: ...
+class PartialWindowSpec(PartialsSpec, TimeWindowSpec, Protocol):
+    """An aggregate over time windows whose state is one row of partials per pane."""
 
 
 class TupleWindowSpec(OrderSpec, TimeWindowSpec, Protocol):
@@ -77,6 +74,23 @@ class PartialSessionSpec(PartialsSpec, SessionSpec, Protocol):
 
 class TupleSessionSpec(OrderSpec, SessionSpec, Protocol):
     """Sessions whose state is the tuples."""
+
+
+class TopSpec(AggregateSpec, Protocol):
+    @property
+    def n(self) -> int: ...
+
+    @property
+    def order_sql(self) -> tuple[str, ...]:
+        """The terms of the order, each with its direction and its place for nulls."""
+
+
+class WindowTopSpec(TopSpec, TimeWindowSpec, Protocol):
+    """Its state are the first tuples of each pane."""
+
+
+class SessionTopSpec(TopSpec, SessionSpec, Protocol):
+    """Its state are the tuples of open sessions."""
 
 
 class AsOfSpec(PairColumns, Protocol):
