@@ -164,6 +164,14 @@ class Stream:
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
 
+    def limit(self, n: int) -> Stream:
+        """Return the first `n` tuples of the sequence; inside `each`, the first `n` of every substream.
+
+        n: at least 1. A tuple is emitted when the watermark passes it. `start` takes such a query only with `once=True` or
+        when every source is static, because the first tuples of a stream without an end are soon all that it will ever give.
+        """
+        return Stream(nodes.Limit(self._node, count_of_tuples(n, "n")))
+
     def asof(
         self, other: Stream, by: list[str] | tuple[str, ...], within: Duration | None = None, how: str = "inner"
     ) -> Stream:

@@ -19,7 +19,7 @@ NEW = {  # what makes an operator, and what `operators_of` calls it
     "session_aggregate": ("sessions of rows", "sessions of tuples"),
 }
 OTHERS = {
-    **{name: (name,) for name in (*STATELESS, "distinct", *SPLITS)},
+    **{name: (name,) for name in (*STATELESS, "distinct", "limit", *SPLITS)},
     "time_join": ("join inner",),
     "count_join": ("count join",),
     "time_aggregate": ("windows",),
@@ -86,6 +86,7 @@ def _kind(node: nodes.Node) -> str:
             | nodes.Case()
             | nodes.Union()
             | nodes.Distinct()
+            | nodes.Limit()
             | nodes.Each()
             | nodes.Apply()
         ):

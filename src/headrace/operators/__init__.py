@@ -8,6 +8,7 @@ from headrace.operators import (
     count_aggregate,
     count_join,
     distinct,
+    limit,
     session_aggregate,
     time_aggregate,
     time_join,
@@ -32,6 +33,7 @@ PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.SessionAggregate: session_aggregate.plan,
     nodes.CountAggregate: count_aggregate.plan,
     nodes.Distinct: distinct.plan,
+    nodes.Limit: limit.plan,
     nodes.AsOf: asof.plan,
     nodes.Apply: apply.plan,
 }

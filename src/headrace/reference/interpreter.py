@@ -32,6 +32,7 @@ from headrace.reference.windows import (
     count_aggregate,
     count_join,
     distinct,
+    limit,
     session_aggregate,
     time_aggregate,
     time_join,
@@ -417,6 +418,8 @@ def _result(node: nodes.Node, inputs: Sequence[NodeAnswer]) -> pa.Table:
             return count_aggregate(node, inputs[0])
         case nodes.Distinct():
             return distinct(node, inputs[0])
+        case nodes.Limit():
+            return limit(node, inputs[0])
         case nodes.AsOf():
             return as_of(node, inputs[0], inputs[1])
         case _:

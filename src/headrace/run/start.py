@@ -26,6 +26,7 @@ from headrace.run.arguments import (
     AUTO,
     check_errors,
     check_late,
+    check_limits,
     check_once,
     check_order,
     check_planned,
@@ -124,6 +125,7 @@ def start(
     query = CompiledQuery([node_of(stream) for stream, _ in results], [wants_order(sink) for _, sink in results])
     sources = nodes.named_sources(*query.roots)
     nodes.named_tables(*query.roots)
+    check_limits(query.roots, ends=once or not any(map(is_stream, sources.values())))
     spark = spark_session_of(sources)
     check_strategy(strategy)
     if order == "best-effort":
