@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING, Any
 
 from headrace import sinks
@@ -304,3 +305,21 @@ def __getattr__(name: str) -> Any:
     if name == "testing":
         return importlib.import_module("headrace.testing")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Let an IPython shell show Arrow tables and schemas as HTML. In a notebook, `import headrace` does this."""
+    from headrace.showing.notebook import register
+
+    register(shell)
+
+
+def _register_in_notebook() -> None:
+    """In a notebook the results of queries, which are Arrow tables, are shown as tables."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None and getattr(shell, "kernel", None) is not None:
+        load_ipython_extension(shell)
+
+
+_register_in_notebook()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.columnar.table_view import schema_text
 from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
 from headrace.processor import ONLY, Function, Processor, check_version, declared, function
 from headrace.query import nodes
@@ -50,6 +51,16 @@ class Stream:
 
     def __repr__(self) -> str:
         return f"Stream({', '.join(self.columns)})\n{nodes.outline(self._node)[0]}"
+
+    def __str__(self) -> str:
+        """The columns with their types as a table, and how the stream is made."""
+        return f"{schema_text(self.schema)}\n\n{nodes.outline(self._node)[0]}"
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook. No data is read."""
+        from headrace.showing.notebook import stream_html
+
+        return stream_html("Stream", self.schema, nodes.outline(self._node)[0])
 
     def map(self, *keep: str, **new: str) -> Stream:
         """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
@@ -289,6 +300,32 @@ class Stream:
         from headrace.run.start import start
 
         return start([(self, sink)], checkpoint=checkpoint, **options)
+
+    def head(self, n: int = 10, *, slots: int | None = None) -> pa.Table:
+        """Return the first `n` tuples of the sequence, in sequence: `limit(n).collect()`.
+
+        n: at least 1. slots: tasks per stage, by default one for each core of the Spark session.
+        The input must be bounded; for a stream without an end use `peek`.
+        """
+        from headrace.run.first_tuples import head
+
+        return head(self, n, slots)
+
+    def show(self, n: int = 10, *, slots: int | None = None) -> None:
+        """Print the first `n` tuples of the sequence; the options are those of `head`."""
+        from headrace.showing.preview import print_rows
+
+        print_rows(self.head(n, slots=slots))
+
+    def peek(self, n: int = 10, timeout: Duration = "10 seconds") -> pa.Table:
+        """Return the first `n` tuples that arrive, in order of arrival, or fewer if the time is over before.
+
+        timeout: a duration such as "10 seconds". Sources and stateless verbs only: `map`, `filter`, `case`, `union` and joins
+        with tables. Works on every source and needs no checkpoint; nothing is committed.
+        """
+        from headrace.run.peek import peek
+
+        return peek(self, n, timeout)
 
     def _column(self, name: str) -> expressions.Expression:
         quoted = '"' + name.replace('"', '""') + '"'

@@ -48,6 +48,7 @@ UPWARD = {  # every other upward import, and its reason
     ("errors", "support"): "messages of errors are printable",
     ("support", "errors"): "argument checks raise errors",
     ("plan", "operators"): "types only: a plan holds operators, and operators describe their load in terms of a plan",
+    ("compile", "showing"): "a plan draws itself",
     ("stream", "compile"): "verbs that plan a query",
     ("stream", "run"): "verbs that run a query load Spark when they are called",
     ("stream", "showing"): "verbs that show a query",

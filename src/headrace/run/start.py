@@ -198,7 +198,8 @@ def _begin(
             waiting=started.waiting,
         )
         cluster = SparkCluster(options.spark, driver.columns)
-        run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once)
+        queries = [root.summary for root in roots]
+        run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once, queries=queries)
         plan_file.write_plan(folder, roots, deployed.shown)
         run._begin()
     except BaseException:
