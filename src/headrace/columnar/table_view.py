@@ -41,7 +41,7 @@ def schema_text(schema: pa.Schema) -> str:
 
     >>> print(schema_text(pa.schema([("ts", pa.timestamp("us", "UTC")), ("caller", pa.int64())])))
     column  type
-    ------  -----------------------
+    ------  ---------------------
     ts      timestamp[us, tz=UTC]
     caller  int64
     """

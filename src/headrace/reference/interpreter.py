@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -84,7 +84,7 @@ def reference(
     query: Stream,
     epochs: Sequence[Epoch] | None = None,
     end: bool = True,
-    errors: str = "stop",
+    errors: Literal["stop", "keep"] = "stop",
     versions: Sequence[Version] | None = None,
     idle: Idle | None = None,
 ) -> pa.Table:
