@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import os
-from typing import TYPE_CHECKING, Any
+import sys
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace import sinks
 from headrace.columnar.types import stream_schema
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace.compile.subqueries import Plan
     from headrace.plan.figures import Figures
     from headrace.run.run import Run
 
@@ -108,7 +110,16 @@ def stream(
     ahead: Duration | None = None,
     name: str | None = None,
 ) -> Stream:
-    """A stream over a streaming or static Spark DataFrame; its time column becomes `ts`."""
+    """Return a stream over a streaming or static Spark DataFrame.
+
+    time: the column with the event time, a timestamp; the stream calls it `ts`.
+    lateness: how far a tuple may lag behind the largest `ts` before it without being late.
+    idle: after this much wall-clock time without a tuple the other streams stop waiting for this one. None: never.
+    ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
+    name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...
+
+    calls = hr.stream(df, time="start", lateness="2 seconds", name="calls")
+    """
     from headrace.spark import dataframes
 
     origin = dataframes.DataFrameOrigin(df)
@@ -125,9 +136,17 @@ def files(
     idle: Duration | None = None,
     ahead: Duration | None = None,
     schema: pa.Schema | None = None,
-    order: str = "modified",
+    order: Literal["modified", "name"] = "modified",
 ) -> Stream:
-    """A stream over the columnar files of a folder that may grow, in order of (modification time, name), or of names."""
+    """Return a stream over the *.parquet, *.arrow and *.feather files of a folder that may grow.
+
+    time, lateness, idle, ahead, name: as in `headrace.stream`.
+    files_per_epoch: how many files one epoch takes. None: as many as fit.
+    schema: the columns of the files. None: those of the first file, which then must be there.
+    order: in which files are taken: by "modified", the time of the last change and then the name, or by "name".
+
+    orders = hr.files(spark, "orders/", time="at", name="orders")
+    """
     from headrace.sources.files import FilesOrigin, checked_folder, checked_order, checked_schema
 
     if files_per_epoch is not None and (not isinstance(files_per_epoch, int) or files_per_epoch < 1):
@@ -142,16 +161,16 @@ def kafka(
     topic: str | Sequence[str],
     time: str | None = None,
     schema: pa.Schema | None = None,
-    format: str = "json",
+    format: Literal["json", "avro", "arrow", "raw"] = "json",
     lateness: Duration = "0 seconds",
-    start: str | dt.datetime = "earliest",
+    start: Literal["earliest", "latest"] | dt.datetime = "earliest",
     name: str | None = None,
     *,
     idle: Duration | None = None,
     ahead: Duration | None = None,
     messages_per_epoch: int | None = None,
     avro: str | Mapping[str, Any] | None = None,
-    gaps: str = "stop",
+    gaps: Literal["stop", "count"] = "stop",
     settings: Mapping[str, Any] | None = None,
 ) -> Stream:
     """A stream over a topic of Kafka, or several; each partition is in an order of its own, and `lateness` is within it.
@@ -266,32 +285,68 @@ def read_state(checkpoint: str | os.PathLike[str], operator: str, table: str) ->
 
 
 def start(
-    results: Sequence[tuple[Stream, sinks.AnySink]], *, checkpoint: str | os.PathLike[str], **options: Any
+    results: Sequence[tuple[Stream, sinks.AnySink]],
+    *,
+    checkpoint: str | os.PathLike[str],
+    epoch: Duration = "1 second",
+    slots: int | Literal["auto"] | None = None,
+    order: Literal["transparent", "best-effort"] = "transparent",
+    late: sinks.AnySink | None = None,
+    errors: Literal["stop", "keep"] = "stop",
+    show: bool | None = None,
+    strategy: Literal["subquery", "operator", "query"] = "subquery",
+    plan: Plan | None = None,
+    policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    most_slots: int | None = None,
+    once: bool = False,
+    cache: int | str | None = None,
+    splitters: int | None = None,
+    physical_window: int | str | None = None,
 ) -> Run:
-    """Run one or more results, pairs of a stream and a sink, continuously on Spark. The options:
+    """Start a run: one or more results, pairs of a stream and a sink, computed continuously on Spark.
 
-    checkpoint: folder that belongs to this run alone; a second start on it continues where the first ended.
-    epoch: shortest time between two epochs ("0 seconds": the next at once).
-    slots: tasks per stage; may differ from one start to the next. "auto": few at first, as many as the load needs.
-    order: "transparent" (exactly the sequential answer) or "best-effort" (does not wait: joins may miss results, count
-        windows give others).
-    late: a sink for late, rejected and failed tuples, with their source and the reason.
-    errors: "stop" (a tuple on which an expression fails ends the run) or "keep" (in `map`, `filter` and `case` it is
-        counted and put aside instead; joins and aggregates still stop).
-    show: one live line of progress on standard error; by default when that is a terminal.
-    strategy: "subquery", or to compare "operator" or "query"; may differ from one start to the next.
-    plan: a plan that `q.plan` made, perhaps edited: its strategy, slots and shapes are used, and not adapted.
-    policy: how the run adapts: a `headrace.Policy`, its fields, or a TOML file of them.
-    most_slots: what "auto" and `set_slots` may grow to; by default four for each core.
-    cache: what tables of processors may take on each machine between epochs, such as "4g"; 0: they are read in every epoch.
-    splitters: tasks that read files and topics; by default one for each slot at first, then as the load needs.
-    physical_window: bytes that such a task reads at once, such as "16 MiB" (the default at first, then as the load needs).
-        Given one of the two, a run changes neither. No answer depends on them; both may differ from one start to the next.
+    checkpoint: a folder that belongs to this run alone. A second start with the same folder resumes where the first ended.
+    epoch: the shortest time between the beginnings of two epochs. "0 seconds": the next epoch begins at once.
+    slots: tasks per stage; None: one per core of the session. "auto": few at first, then as many as the load needs. The number
+        may differ from one start to the next.
+    order: "transparent": exactly the sequential answer. "best-effort": the run does not wait, so joins may miss results and
+        count windows give other results.
+    late: a sink for late, rejected and failed tuples, with their source and the reason. None: they are only counted.
+    errors: "stop": a tuple on which an expression fails ends the run. "keep": in `map`, `filter` and `case` such a tuple is
+        counted and kept apart; in joins and aggregates it still ends the run.
+    show: whether standard error shows a live line of progress. None: only if standard error is a terminal.
+    strategy: "subquery"; or "operator" or "query", to compare. It may differ from one start to the next.
+    plan: a plan that `q.plan` made, perhaps edited. The run uses its strategy, slots and shapes, and does not adapt.
+    policy: how the run adapts: a `headrace.Policy`, a mapping of its fields, or the path of a TOML file with them.
+    most_slots: the largest number of slots that "auto" and `set_slots` may choose. None: four per core of the session.
     once: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed, `wait` returns.
+    cache: bytes that state tables may take on each machine between epochs, such as "4g". 0: every epoch reads the tables.
+    splitters: tasks that read files and topics. None: one for each slot at first, then as the load needs.
+    physical_window: bytes that such a task reads at once, such as "16 MiB". None: 16 MiB at first, then as the load needs. If
+        splitters or physical_window is given, the run changes neither. No answer depends on them.
+
+    run = hr.start([(busy, hr.sinks.parquet("busy/")), (all_calls, hr.sinks.memory())], checkpoint="ckpt/")
     """
     from headrace.run import start as starting
 
-    return starting.start(results, checkpoint=checkpoint, **options)
+    return starting.start(
+        results,
+        checkpoint=checkpoint,
+        epoch=epoch,
+        slots=slots,
+        order=order,
+        late=late,
+        errors=errors,
+        show=show,
+        strategy=strategy,
+        plan=plan,
+        policy=policy,
+        most_slots=most_slots,
+        once=once,
+        cache=cache,
+        splitters=splitters,
+        physical_window=physical_window,
+    )
 
 
 def __dir__() -> list[str]:
@@ -304,3 +359,21 @@ def __getattr__(name: str) -> Any:
     if name == "testing":
         return importlib.import_module("headrace.testing")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Let an IPython shell show Arrow tables and schemas as HTML. In a notebook, `import headrace` does this."""
+    from headrace.showing.notebook import register
+
+    register(shell)
+
+
+def _register_in_notebook() -> None:
+    """In a notebook the results of queries, which are Arrow tables, are shown as tables."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    if shell is not None and getattr(shell, "kernel", None) is not None:
+        load_ipython_extension(shell)
+
+
+_register_in_notebook()

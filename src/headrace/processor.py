@@ -21,7 +21,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePath
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -88,7 +88,8 @@ class Processor:
     """
 
     schema: pa.Schema | None = None
-    outputs: Mapping[str, pa.Schema] | None = None
+    if not TYPE_CHECKING:  # a type checker must see which classes have several outputs: `SeveralOutputs`
+        outputs: Mapping[str, pa.Schema] | None = None
     tables: Mapping[str, StateTable] = {}
     every: Duration | None = None
     version: int = 1
@@ -105,6 +106,15 @@ class Processor:
 
     def end(self, time: dt.datetime, state: State) -> Put:
         """Once, at the end of the input; `time` is the last `ts` of the whole stream that was split."""
+
+
+class SeveralOutputs(Protocol):
+    """For type checkers: a processor whose class has `outputs`, so that `apply` gives a dict of streams."""
+
+    @property
+    def outputs(self) -> Mapping[str, pa.Schema]: ...
+
+    def process(self, tuples: pa.Table, state: State) -> Put: ...
 
 
 @dataclass(frozen=True, init=False)
@@ -251,17 +261,17 @@ def _check_class(processor: Processor) -> None:
 
 def _outputs(processor: Processor) -> tuple[tuple[str, pa.Schema], ...]:
     name = type(processor).__name__
-    if (processor.schema is None) == (processor.outputs is None):
+    outputs = getattr(processor, "outputs", None)
+    if (processor.schema is None) == (outputs is None):
         found = "neither" if processor.schema is None else "both"
         raise QueryError(f"{name} needs schema = pa.schema([...]) or outputs = {{name: schema}}; it has {found}")
     if processor.schema is not None:
         return ((ONLY, _output(processor.schema, name)),)
-    given = processor.outputs
-    if not isinstance(given, Mapping) or not given:
-        raise QueryTypeError(f"{name}.outputs must be {{name: schema}}; found {describe_argument(given)}")
-    for key in given:
+    if not isinstance(outputs, Mapping) or not outputs:
+        raise QueryTypeError(f"{name}.outputs must be {{name: schema}}; found {describe_argument(outputs)}")
+    for key in outputs:
         _check_name(key, f"an output of {name}")
-    return tuple((key, _output(schema, f"{name}.outputs[{key!r}]")) for key, schema in given.items())
+    return tuple((key, _output(schema, f"{name}.outputs[{key!r}]")) for key, schema in outputs.items())
 
 
 def _check_name(name: Any, what: str) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.columnar.table_view import schema_text
 from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
-from headrace.processor import ONLY, Function, Processor, check_version, declared, function
+from headrace.processor import ONLY, Function, Processor, SeveralOutputs, check_version, declared, function
 from headrace.query import column_verbs, nodes
 from headrace.query.labels import check_label
 from headrace.query.using import join_condition, once, using_columns
@@ -19,7 +20,10 @@ from headrace.support.limits import MOST_GROUPS
 from headrace.support.terminal_text import printable
 
 if TYPE_CHECKING:
+    import os
+
     from headrace.compile.subqueries import Plan
+    from headrace.control.policy import Policy
     from headrace.plan.figures import Figures
     from headrace.run.run import Run
     from headrace.sinks import AnySink
@@ -61,6 +65,16 @@ class Stream:
         What is made of the stream afterwards has no name: name a result last. `s.filter("amount > 100").named("alarms")`
         """
         return Stream(self._node, check_label(name))
+
+    def __str__(self) -> str:
+        """The columns with their types as a table, and how the stream is made."""
+        return f"{schema_text(self.schema)}\n\n{nodes.outline(self._node)[0]}"
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook. No data is read."""
+        from headrace.showing.notebook import stream_html
+
+        return stream_html("Stream", self.schema, nodes.outline(self._node)[0])
 
     def map(self, *keep: str, **new: str) -> Stream:
         """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
@@ -134,7 +148,7 @@ class Stream:
         on: str | None = None,
         within: Duration | tuple[Duration, Duration] | None = None,
         last: int | tuple[int, int] | None = None,
-        how: str = "inner",
+        how: Literal["inner", "left", "right", "full"] = "inner",
         using: Names | None = None,
     ) -> Stream:
         """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows.
@@ -146,6 +160,13 @@ class Stream:
         them once, after `ts`. `s.join(t, using="k", within="1 minute")`
         With a table: each tuple with every row of it that satisfies the predicate, without a window; how="left" keeps tuples
         without one, with nulls.
+
+        on: any predicate over the columns of both, such as "l.caller = r.number and l.x < r.y".
+        within: the time window: a duration, or a pair of durations, one for each side.
+        last: the count window: a number of tuples, or a pair of numbers, one for each side.
+        The result has `ts`, then the other columns of both; a name that both have gets the prefix `l_` or `r_`.
+
+        calls.join(answers, on="l.caller = r.number", within="60 seconds")
         """
         if isinstance(other, Table):
             return self._join_table(other, on, using, how, within=within, last=last)
@@ -193,9 +214,17 @@ class Stream:
     ) -> Stream:
         """Aggregate functions per group over time windows (window, every), count windows (last, every) or sessions.
 
+        by: the columns whose values make a group; (), the default: all tuples are one group.
+        window: the length of time windows, which begin at the multiples of `every`, by default of `window`.
         offset: how long after the multiples of `every` time windows begin; less than `every`. Default: no time.
         zone: time windows of whole local days, such as zone="Europe/Berlin" with window="1 day"; a window begins at the first
         moment of its local day, so days have 23, 24 or 25 hours. Default: UTC.
+        last: the number of tuples of a count window; every: results come at each such multiple, by default of `last`.
+        session: the longest pause within a session. Exactly one of window, last and session is given.
+        functions: SQL by the name of its column, such as n="count(*)", mean="avg(duration)". The result has `ts`, the columns
+        `by`, then over time windows and sessions `window_start` and `window_end`, then these.
+
+        calls.aggregate(by=["district"], window="60 seconds", every="10 seconds", n="count(*)")
         """
         if sum(given is not None for given in (window, last, session)) != 1:
             raise QueryError(
@@ -279,7 +308,21 @@ class Stream:
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
 
-    def asof(self, other: Stream, by: Names, within: Duration | None = None, how: str = "inner") -> Stream:
+    def limit(self, n: int) -> Stream:
+        """Return the first `n` tuples of the sequence; inside `each`, the first `n` of every substream.
+
+        n: at least 1. A tuple is emitted when the watermark passes it. `start` takes such a query only with `once=True` or
+        when every source is static, because the first tuples of a stream without an end are soon all that it will ever give.
+        """
+        return Stream(nodes.Limit(self._node, count_of_tuples(n, "n")))
+
+    def asof(
+        self,
+        other: Stream,
+        by: Names,
+        within: Duration | None = None,
+        how: Literal["inner", "left"] = "inner",
+    ) -> Stream:
         """Each tuple of this stream (`l`) with the last of another (`r`) that has its key and is not later than it.
 
         within: how much older that may be; how: "left" keeps tuples without one, with nulls.
@@ -349,13 +392,18 @@ class Stream:
     def plan(
         self,
         slots: int = 2,
-        strategy: str = "subquery",
+        strategy: Literal["subquery", "operator", "query"] = "subquery",
         figures: Figures | None = None,
         costs: Mapping[str, float] | None = None,
     ) -> Plan:
-        """How this query is cut into subqueries and routed, as an object that can be printed, saved and compared.
+        """Return how this query is cut into subqueries and routed: a plan that can be printed, drawn, saved and compared.
 
-        figures: what `headrace.calibrate(q)` measured; costs: microseconds per tuple by subquery, instead of measured ones.
+        slots: tasks per stage.
+        strategy: "subquery"; or "operator" or "query", to compare.
+        figures: what `headrace.calibrate(q)` measured. None: every source is taken to deliver as much as any other.
+        costs: microseconds per tuple by subquery, instead of measured ones.
+
+        print(q.plan(slots=8))
         """
         from headrace.compile import plan_of
 
@@ -364,11 +412,14 @@ class Stream:
     def explain(
         self,
         slots: int = 2,
-        strategy: str = "subquery",
+        strategy: Literal["subquery", "operator", "query"] = "subquery",
         figures: Figures | None = None,
         costs: Mapping[str, float] | None = None,
     ) -> str:
-        """The query and its plan with what each way of routing costs, as text."""
+        """Return the query and its plan, with what each way of routing costs, as text. The options are those of `plan`.
+
+        print(q.explain(slots=8))
+        """
         from headrace.showing.explain import explain
 
         return explain(nodes.outline(self._node), self.plan(slots, strategy, figures, costs))
@@ -376,24 +427,117 @@ class Stream:
     def collect(
         self,
         slots: int | None = None,
-        strategy: str = "subquery",
+        strategy: Literal["subquery", "operator", "query"] = "subquery",
         plan: Plan | None = None,
-        errors: str = "stop",
+        errors: Literal["stop", "keep"] = "stop",
         late: AnySink | None = None,
     ) -> pa.Table:
         """Run on Spark over bounded input, to the end, and return the results.
 
-        errors="keep": tuples that fail in a `map`, `filter` or `case` go to the sink `late`, if there is one.
+        slots: tasks per stage. None: one per core of the session.
+        strategy: "subquery"; or "operator" or "query", to compare.
+        plan: a plan that `q.plan` made, perhaps edited, whose strategy, slots and shapes are used.
+        errors: "stop": a tuple on which an expression fails ends the run. "keep": a tuple that fails in a `map`, `filter` or
+            `case` is counted and kept apart.
+        late: a sink for rejected and failed tuples. None: they are only counted.
+
+        table = q.collect(slots=4)
         """
         from headrace.run.collect import collect
 
         return collect(self, slots=slots, strategy=strategy, plan=plan, errors=errors, late=late)
 
-    def start(self, sink: AnySink, *, checkpoint: Any, **options: Any) -> Run:
-        """Run continuously on Spark, with the options of `headrace.start`."""
+    def start(
+        self,
+        sink: AnySink,
+        *,
+        checkpoint: str | os.PathLike[str],
+        epoch: Duration = "1 second",
+        slots: int | Literal["auto"] | None = None,
+        order: Literal["transparent", "best-effort"] = "transparent",
+        late: AnySink | None = None,
+        errors: Literal["stop", "keep"] = "stop",
+        show: bool | None = None,
+        strategy: Literal["subquery", "operator", "query"] = "subquery",
+        plan: Plan | None = None,
+        policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        most_slots: int | None = None,
+        once: bool = False,
+        cache: int | str | None = None,
+        splitters: int | None = None,
+        physical_window: int | str | None = None,
+    ) -> Run:
+        """Start a run of this query, continuously on Spark. `headrace.start` starts several results in one run.
+
+        sink: where the results go, such as `hr.sinks.parquet("out/")`.
+        checkpoint: a folder that belongs to this run alone. A second start with the same folder resumes where the first ended.
+        epoch: the shortest time between the beginnings of two epochs. "0 seconds": the next epoch begins at once.
+        slots: tasks per stage; None: one per core of the session. "auto": few at first, then as many as the load needs. The number
+            may differ from one start to the next.
+        order: "transparent": exactly the sequential answer. "best-effort": the run does not wait, so joins may miss results and
+            count windows give other results.
+        late: a sink for late, rejected and failed tuples, with their source and the reason. None: they are only counted.
+        errors: "stop": a tuple on which an expression fails ends the run. "keep": in `map`, `filter` and `case` such a tuple is
+            counted and kept apart; in joins and aggregates it still ends the run.
+        show: whether standard error shows a live line of progress. None: only if standard error is a terminal.
+        strategy: "subquery"; or "operator" or "query", to compare. It may differ from one start to the next.
+        plan: a plan that `q.plan` made, perhaps edited. The run uses its strategy, slots and shapes, and does not adapt.
+        policy: how the run adapts: a `headrace.Policy`, a mapping of its fields, or the path of a TOML file with them.
+        most_slots: the largest number of slots that "auto" and `set_slots` may choose. None: four per core of the session.
+        once: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed, `wait` returns.
+        cache: bytes that state tables may take on each machine between epochs, such as "4g". 0: every epoch reads the tables.
+        splitters: tasks that read files and topics. None: one for each slot at first, then as the load needs.
+        physical_window: bytes that such a task reads at once, such as "16 MiB". None: 16 MiB at first, then as the load needs. If
+            splitters or physical_window is given, the run changes neither. No answer depends on them.
+
+        run = q.start(hr.sinks.parquet("out/"), checkpoint="ckpt/")
+        """
         from headrace.run.start import start
 
-        return start([(self, sink)], checkpoint=checkpoint, **options)
+        return start(
+            [(self, sink)],
+            checkpoint=checkpoint,
+            epoch=epoch,
+            slots=slots,
+            order=order,
+            late=late,
+            errors=errors,
+            show=show,
+            strategy=strategy,
+            plan=plan,
+            policy=policy,
+            most_slots=most_slots,
+            once=once,
+            cache=cache,
+            splitters=splitters,
+            physical_window=physical_window,
+        )
+
+    def head(self, n: int = 10, *, slots: int | None = None) -> pa.Table:
+        """Return the first `n` tuples of the sequence, in sequence: `limit(n).collect()`.
+
+        n: at least 1. slots: tasks per stage, by default one for each core of the Spark session.
+        The input must be bounded; for a stream without an end use `peek`.
+        """
+        from headrace.run.first_tuples import head
+
+        return head(self, n, slots)
+
+    def show(self, n: int = 10, *, slots: int | None = None) -> None:
+        """Print the first `n` tuples of the sequence; the options are those of `head`."""
+        from headrace.showing.preview import print_rows
+
+        print_rows(self.head(n, slots=slots))
+
+    def peek(self, n: int = 10, timeout: Duration = "10 seconds") -> pa.Table:
+        """Return the first `n` tuples that arrive, in order of arrival, or fewer if the time is over before.
+
+        timeout: a duration such as "10 seconds". Sources and stateless verbs only: `map`, `filter`, `case`, `union` and joins
+        with tables. Works on every source and needs no checkpoint; nothing is committed.
+        """
+        from headrace.run.peek import peek
+
+        return peek(self, n, timeout)
 
     def _demand_column(self, name: str, what: str) -> None:
         column_verbs.check_column(name, self.schema, what)
@@ -529,9 +673,20 @@ class Substreams:
             )
         return Stream(nodes.Each(self._node, self._rule, nodes.Body(self._body.leaf, root)))
 
-    def apply(self, processor: Processor) -> Any:
-        """A processor on every substream: a stream of what it puts out, or a dict of streams if it has `outputs`."""
+    @overload
+    def apply(self, processor: SeveralOutputs) -> dict[str, Stream]: ...
+    @overload
+    def apply(self, processor: Processor) -> Stream: ...
+    def apply(self, processor: Processor | SeveralOutputs) -> Stream | dict[str, Stream]:
+        """Run a processor on every substream, each with its own state.
+
+        processor: an instance of a class that derives from `headrace.Processor`.
+        Return the stream of its results; if the class has `outputs`, a dict with one stream for each of them.
+
+        tolls = reports.split(8, route="xway").apply(Tolls())
+        """
         found = declared(processor)
+        assert isinstance(processor, Processor)
         node = nodes.Apply(self._node, self._rule, self._body, processor, found)
         streams = {name: Stream(nodes.ProcessorOutput(node, number)) for number, (name, _) in enumerate(found.outputs)}
         return streams if found.several else streams[ONLY]

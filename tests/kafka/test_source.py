@@ -341,3 +341,18 @@ def test_a_partition_that_is_empty_holds_windows_open_until_it_is_idle(
         assert time.monotonic() < end
         idle.run.wait(0.1)
     idle.run.stop()
+
+
+def test_peek_shows_the_first_messages_and_commits_nothing(
+    spark: Any, broker: Broker, a_topic: TOPIC, tmp_path: Path
+) -> None:
+    made, topic = sending.calls(11, 40, 1), a_topic(partitions=1)
+    sending.send_mixed(broker.servers, topic, made, 11)
+    calls = stream(spark, broker, topic)
+    wanted = calls.filter("seconds > 3").peek(5)
+    assert wanted.num_rows == 5
+    arrived = calls.peek(1000, timeout="3 seconds")
+    assert difference(sending.table(made).rename_columns(arrived.column_names), arrived) is None
+    assert difference(wanted, calls.filter("seconds > 3").peek(5)) is None, "the next look begins where the first did"
+    assert stream(spark, broker, topic, start="latest").peek(5, timeout="1 second").num_rows == 0
+    assert once(calls, tmp_path).num_rows == 40

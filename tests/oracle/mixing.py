@@ -19,7 +19,7 @@ NEW = {  # what makes an operator, and what `operators_of` calls it
     "session_aggregate": ("sessions of rows", "sessions of tuples"),
 }
 OTHERS = {
-    **{name: (name,) for name in (*STATELESS, "distinct", "top", *SPLITS)},
+    **{name: (name,) for name in (*STATELESS, "distinct", "limit", "top", *SPLITS)},
     "columns": ("map",),
     "time_join": ("join inner",),
     "using_join": ("join inner", "join left", "join right", "join full", "count join"),
@@ -92,6 +92,7 @@ def _kind(node: nodes.Node) -> str:
             | nodes.Unnest()
             | nodes.Union()
             | nodes.Distinct()
+            | nodes.Limit()
             | nodes.Each()
             | nodes.Apply()
         ):

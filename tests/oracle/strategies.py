@@ -466,6 +466,10 @@ class Maker:
         within = self.pick(["1 second", "3 seconds", "0.5 seconds", "1 hour"])
         return Part(part.stream.distinct(by=self.by(part), within=within), part.inexact)
 
+    def limit(self, part: Part, parts: list[Part]) -> Part:
+        part = part.exact()
+        return Part(part.stream.limit(self.pick((1, 2, 5, 12, 40, 1000))), part.inexact)
+
     def asof(self, part: Part, parts: list[Part]) -> Part:
         left, right = (side.exact() for side in self.sides(part, parts))
         kinds = {f.name: f.type for f in right.stream.schema}
@@ -648,9 +652,9 @@ STATELESS = ("map", "filter", "case", "sample", "union", "columns", "unnest")
 TABLES = ("table_join",)
 JOINS = ("time_join", "time_join", "count_join", "outer_join", "using_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
-ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "asof")
+ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "limit", "asof")
 SPLITS = ("apply", "each")
-IN_EACH = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "asof")
+IN_EACH = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "limit", "asof")
 
 
 def make_case(

@@ -134,7 +134,7 @@ def random_query(r: random.Random, a: Stream, b: Stream) -> Stream:
 
 def behind_windows(query: Stream) -> bool:
     return any(
-        isinstance(node, nodes.PairingNode | nodes.Aggregation | nodes.Distinct)
+        isinstance(node, nodes.PairingNode | nodes.Aggregation | nodes.Distinct | nodes.Limit)
         for node in nodes.walk_nodes(node_of(query))
     )
 

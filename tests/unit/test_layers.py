@@ -48,6 +48,7 @@ UPWARD = {  # every other upward import, and its reason
     ("errors", "support"): "messages of errors are printable",
     ("support", "errors"): "argument checks raise errors",
     ("plan", "operators"): "types only: a plan holds operators, and operators describe their load in terms of a plan",
+    ("compile", "showing"): "a plan draws itself",
     ("stream", "compile"): "verbs that plan a query",
     ("stream", "run"): "verbs that run a query load Spark when they are called",
     ("stream", "showing"): "verbs that show a query",
@@ -184,8 +185,8 @@ def test_no_class_name_is_defined_twice() -> None:
 
 
 SAME_CONCEPT = {  # module names that repeat: an operator and its kernel, or the engine's and the reference's
-    "__main__", "aggregates", "asof", "base", "distinct", "evaluate", "order", "sample", "state_tables", "table_versions",
-    "top",
+    "__main__", "aggregates", "asof", "base", "distinct", "evaluate", "limit", "order", "sample", "state_tables",
+    "table_versions", "top",
 }  # fmt: skip
 
 

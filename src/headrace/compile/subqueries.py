@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import CorruptState, QueryError
 from headrace.plan.figures import is_number
 from headrace.routing import Router, RoutingCost, router_from_json
 from headrace.support.limits import check_slots
 from headrace.support.terminal_text import printable
+
+if TYPE_CHECKING:
+    from headrace.showing.notebook import Picture
 
 PLAN_FORMAT = 3
 
@@ -82,6 +85,15 @@ class Plan:
             f"{n} {what}{'s' if n != 1 else ''}" for n, what in ((self.slots, "slot"), (self.shuffles, "shuffle"))
         ]
         return f"strategy {self.strategy}, {', '.join(counts)}"
+
+    def picture(self) -> Picture:
+        """Return the plan as a picture: the text of an SVG file, which a notebook draws."""
+        from headrace.showing.notebook import picture
+
+        return picture(self)
+
+    def _repr_html_(self) -> str:
+        return str(self.picture())
 
     def to_json(self) -> dict[str, Any]:
         """As plain values, for `json.dumps`."""

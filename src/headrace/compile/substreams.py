@@ -75,7 +75,7 @@ def _with_substream(node: nodes.Node, made: Made) -> nodes.Node:
             return replace(node, left=left, right=right, on=_within_substreams(node.on, left.schema, right.schema))
         case nodes.AsOf():
             return replace(node, left=made[id(node.left)], right=made[id(node.right)], by=(*node.by, SUBSTREAM))
-        case nodes.Aggregation() | nodes.Top() | nodes.Distinct():
+        case nodes.Aggregation() | nodes.Top() | nodes.Distinct() | nodes.Limit():
             return replace(node, input=made[id(node.input)], by=(*node.by, SUBSTREAM))
     raise QueryError(f"{node.summary!r} cannot run on the substreams of a split; use it on the stream that is split")
 

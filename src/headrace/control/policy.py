@@ -6,20 +6,21 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
+from typing import Any, Literal, get_args, get_type_hints
 
 from headrace.errors import QueryError
 from headrace.support.json_toml import read_toml
 from headrace.support.paths import given_path
 
-DIFFUSION = ("ragged", "grid", "adaptive-ssp", "ssp", "off")
-ELASTIC = ("gain", "paper", "off")
+Diffusion = Literal["ragged", "grid", "adaptive-ssp", "ssp", "off"]
 
 
 @dataclass(frozen=True)
 class Policy:
-    diffusion: str = "ragged"  # joins without an equality
-    elastic: str = "gain"  # groups of equality joins and aggregates
+    """How a run adapts; `hr.start(..., policy=hr.Policy(every=20, hot=False))`. A TOML file may have the same fields."""
+
+    diffusion: Diffusion = "ragged"  # joins without an equality
+    elastic: Literal["gain", "paper", "off"] = "gain"  # groups of equality joins and aggregates
     hot: bool = True  # split groups that are too much for one slot
     splitters: bool = True  # choose how many read files, and how large their windows are
     every: int = 5  # epochs between reorganisations
@@ -48,6 +49,9 @@ class Policy:
         for operator, groups in self.pinned.items():
             fits = all(type(g) is int and type(s) is int and g >= 0 and s >= 0 for g, s in groups.items())
             _demand(fits, f"pinned.{operator}", dict(groups), "groups and slots as whole numbers")
+
+
+DIFFUSION, ELASTIC = (get_args(get_type_hints(Policy)[name]) for name in ("diffusion", "elastic"))
 
 
 def _demand(holds: bool, name: str, found: object, expected: str) -> None:

@@ -8,6 +8,7 @@ from headrace.operators import (
     count_aggregate,
     count_join,
     distinct,
+    limit,
     session_aggregate,
     time_aggregate,
     time_join,
@@ -35,6 +36,7 @@ PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.TimeTop: top.plan_windows,
     nodes.SessionTop: top.plan_sessions,
     nodes.Distinct: distinct.plan,
+    nodes.Limit: limit.plan,
     nodes.AsOf: asof.plan,
     nodes.Apply: apply.plan,
 }

@@ -739,6 +739,28 @@ class Sample(Selection):
         return {"operator": "sample", "fraction": self.fraction, "by": None if self.by is None else list(self.by)}
 
 
+@dataclass(frozen=True, eq=False)
+class Limit(Selection):
+    """The first `count` tuples of the sequence, emitted as the watermark passes them.
+
+    by: empty, except that the compiler adds the substream inside `each`; then the first tuples of every substream.
+    """
+
+    count: int
+    by: tuple[str, ...] = ()
+
+    @property
+    def summary(self) -> str:
+        return limit_summary(self.count)
+
+    def describe(self) -> dict[str, Any]:
+        return {"operator": "limit", "count": self.count}
+
+
+def limit_summary(count: int) -> str:
+    return f"limit {count}"
+
+
 def _check_names(names: Iterable[str], input: Node) -> None:
     """Raise if a column name of a result is not allowed; the compiler's own column `__substream` is exempt."""
     hidden = SUBSTREAM in input.schema.names

@@ -2,7 +2,7 @@
 
     interpreter  steps, and the walk through a query
     admission    what arrived: which tuples are accepted, late or rejected, and the time of sources
-    windows      joins, aggregates, `distinct`
+    windows      joins, aggregates, `distinct`, `limit`
     versions     tables beside a stream
     splitting    which substream a tuple is in
     processors   calls of a processor, in sequence

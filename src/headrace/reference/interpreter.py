@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -34,6 +34,7 @@ from headrace.reference.windows import (
     count_aggregate,
     count_join,
     distinct,
+    limit,
     session_aggregate,
     session_top,
     time_aggregate,
@@ -87,7 +88,7 @@ def reference(
     query: Stream,
     epochs: Sequence[Epoch] | None = None,
     end: bool = True,
-    errors: str = "stop",
+    errors: Literal["stop", "keep"] = "stop",
     versions: Sequence[Version] | None = None,
     idle: Idle | None = None,
 ) -> pa.Table:
@@ -434,6 +435,8 @@ def _result(node: nodes.Node, inputs: Sequence[NodeAnswer]) -> pa.Table:
             return session_top(node, inputs[0])
         case nodes.Distinct():
             return distinct(node, inputs[0])
+        case nodes.Limit():
+            return limit(node, inputs[0])
         case nodes.AsOf():
             return as_of(node, inputs[0], inputs[1])
         case _:

@@ -1,4 +1,4 @@
-"""What joins, `asof`, aggregates and `distinct` mean: windows, order, matching and time in plain Python and numpy.
+"""What joins, `asof`, aggregates, `distinct` and `limit` mean: windows, order, matching and time in plain Python and numpy.
 
 DuckDB sees no tuple and no pair outside the window that is asked about.
 """
@@ -56,6 +56,11 @@ def distinct(node: nodes.Distinct, given: WindowInput) -> pa.Table:
             kept_at[key] = ts
             rows.append(row)
     return tuples.take(row_numbers(rows))
+
+
+def limit(node: nodes.Limit, given: WindowInput) -> pa.Table:
+    """Return the first tuples of the sequence that the watermark has passed."""
+    return in_sequence(tuples_before(given.watermark, given.table)).slice(0, node.count)
 
 
 def as_of(node: nodes.AsOf, given_left: WindowInput, given_right: WindowInput) -> pa.Table:

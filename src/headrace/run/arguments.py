@@ -31,6 +31,20 @@ def check_once(once: bool) -> None:
         raise QueryTypeError(f"once must be True or False; found {once!r}")
 
 
+def check_limits(roots: Sequence[nodes.Node], *, ends: bool) -> None:
+    """Refuse a `limit` in a run that may last forever; ends: the input of the run has an end."""
+    if ends:
+        return
+    for node in nodes.walk_nodes(*roots):
+        if isinstance(node, nodes.Splitting):
+            check_limits([node.body.root], ends=False)
+        if isinstance(node, nodes.Limit):
+            raise QueryError(
+                f"limit keeps the first tuples of a sequence, so a run without an end would soon emit nothing; found {node.summary};"
+                " give start(..., once=True), use static sources, or leave the limit out"
+            )
+
+
 def check_results(results: Sequence[tuple[Stream, AnySink]]) -> None:
     if not results:
         raise QueryError("start needs at least one (stream, sink)")

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,10 +71,13 @@ class Run:
         interval: int,
         *,
         once: bool = False,
+        queries: Sequence[str] = (),
     ) -> None:
+        """queries: the last operator of each result, on one line, for people."""
         self._cluster, self._sources, self._driver = cluster, dict(sources), driver
         self._checkpoint, self._interval = checkpoint, interval
         self._once = once  # takes what is there, and ends
+        self._queries, self._since = tuple(queries), datetime.now(UTC)
         self._lock = threading.Lock()  # one epoch at a time
         self._ending = threading.Lock()
         self._stopping = threading.Event()
@@ -91,6 +95,32 @@ class Run:
         self._watch = FeedWatch(interval, exists=bool(self._streaming))
 
     # --- what a user calls -----------------------------------------------------------------------------------------
+
+    def __repr__(self) -> str:
+        """Say what runs, since when, and how far it is."""
+        progress = self.progress
+        if not self._ended.is_set():
+            state = "running"
+        else:
+            state = "ended" if self._error is None else f"failed with {type(self._error).__name__}"
+        epoch = "no epoch yet" if progress.epoch < 0 else f"epoch {progress.epoch}"
+        what = "; ".join(f"{name}: {query}" for name, query in zip(progress.results, self._queries, strict=False))
+        return printable(
+            f"Run({state} since {self._since:%Y-%m-%d %H:%M:%S} UTC, {epoch}, {progress.tuples_in:,} tuples in,"
+            f" {progress.results_out:,} results, checkpoint {str(self._checkpoint.parent)!r}; {what})"
+        )
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook, as a table."""
+        from headrace.showing.notebook import run_html
+
+        return run_html(self)
+
+    def _ipython_display_(self) -> None:
+        """In a notebook: a table that is updated in place until the run ends."""
+        from headrace.showing.notebook import display_run
+
+        display_run(self)
 
     @property
     def progress(self) -> Progress:

@@ -27,6 +27,7 @@ from headrace.run.arguments import (
     AUTO,
     check_errors,
     check_late,
+    check_limits,
     check_once,
     check_order,
     check_planned,
@@ -127,6 +128,7 @@ def start(
     query = CompiledQuery([node_of(stream) for stream, _ in results], [wants_order(sink) for _, sink in results])
     sources = nodes.named_sources(*query.roots)
     nodes.named_tables(*query.roots)
+    check_limits(query.roots, ends=once or not any(map(is_stream, sources.values())))
     spark = spark_session_of(sources)
     check_strategy(strategy)
     if order == "best-effort":
@@ -201,7 +203,8 @@ def _begin(
             labels=options.labels,
         )
         cluster = SparkCluster(options.spark, driver.columns)
-        run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once)
+        queries = [root.summary for root in roots]
+        run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once, queries=queries)
         plan_file.write_plan(folder, roots, deployed.shown)
         run._begin()
     except BaseException:

@@ -13,11 +13,17 @@ from headrace.support.terminal_text import printable
 
 WIDTH, LINE, GAP, BETWEEN, MARGIN, LETTERS = 300, 18, 26, 90, 24, 42
 THINNEST, WIDEST = 1.5, 16.0  # ways
-STYLE = (
-    "text { font: 12px ui-sans-serif, system-ui, sans-serif; fill: #1c2733 } .name { font-weight: 600 }"
-    " .router { fill: #1f6fb2 } .box { fill: #f4f7fa; stroke: #8fa1b3 } .source { fill: #e6f1e8; stroke: #7fa487 }"
-    " .way { fill: none; stroke: #b7c4d1 } .figure { fill: #5b6b7a }"
-)
+RULES = {
+    "text": "font: 12px ui-sans-serif, system-ui, sans-serif; fill: #1c2733",
+    ".name": "font-weight: 600",
+    ".router": "fill: #1f6fb2",
+    ".box": "fill: #f4f7fa; stroke: #8fa1b3",
+    ".source": "fill: #e6f1e8; stroke: #7fa487",
+    ".way": "fill: none; stroke: #b7c4d1",
+    ".figure": "fill: #5b6b7a",
+}
+PAGE = "headrace-plan"  # the class of the picture: in a page its rules must apply to nothing else
+STYLE = " ".join(f".{PAGE} {what} {{ {rule} }}" for what, rule in RULES.items())
 
 
 @dataclass(frozen=True)
@@ -54,7 +60,8 @@ def svg(plan: Plan, measured: Mapping[str, MeasuredRates] | None = None) -> str:
     parts += [_drawn(box, *places[box.name]) for box in boxes]
     caption = plan.headline
     parts.append(f'<text x="{MARGIN}" y="{height - 10}">{_text(caption)}</text>')
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" height="{height}">'
+    size = f'viewBox="0 0 {width} {height}" width="{width}" height="{height}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" class="{PAGE}" {size}>'
     background = f'<rect width="{width}" height="{height}" fill="white"/>'
     return "\n".join([head, f"<style>{STYLE}</style>", background, *parts, "</svg>"])
 

@@ -12,7 +12,7 @@ from typing import Any, Literal, TextIO, overload
 
 import pyarrow as pa
 
-from headrace.columnar.types import value_text
+from headrace.columnar.table_view import grid, table_html
 from headrace.errors import QueryError, QueryTypeError
 from headrace.sinks.base import (
     AnySink,
@@ -36,7 +36,6 @@ from headrace.sinks.parquet_parts import ParquetParts
 from headrace.support.durations import Duration, parse_duration
 from headrace.support.paths import given_path
 from headrace.support.secrets import Secret
-from headrace.support.terminal_text import printable
 
 
 @overload
@@ -187,6 +186,11 @@ class MemorySink:
     def __repr__(self) -> str:
         return "memory()"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the first results as a table."""
+        found = self.table()
+        return "<p>memory(): no results yet</p>" if found is None else table_html(found)
+
 
 def _bytes(table: pa.Table) -> pa.Buffer:
     sink = pa.BufferOutputStream()
@@ -201,18 +205,10 @@ class _ConsoleSink:
 
     def deliver(self, delivery: Delivery) -> None:
         from rich.console import Console
-        from rich.table import Table
-        from rich.text import Text  # data is text, whatever brackets it has
 
-        grid = Table()
-        for name in delivery.table.column_names:
-            grid.add_column(Text(printable(name)))
-        some = delivery.table.slice(0, self.rows)
-        for row in range(some.num_rows):
-            grid.add_row(*(Text(printable(value_text(column[row]))) for column in some.columns))
         console = Console(file=self.file or sys.stdout)
         console.print(f"epoch {delivery.epoch}: {delivery.table.num_rows} results", highlight=False)
-        console.print(grid)
+        console.print(grid(delivery.table, self.rows))
 
     def __repr__(self) -> str:
         return "console()"

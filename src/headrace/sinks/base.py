@@ -88,6 +88,7 @@ AnySink = Sink | PartSink
 
 
 def takes_parts(sink: AnySink) -> TypeIs[PartSink]:
+    """Return whether tasks write the parts of results, and the driver publishes them."""
     return not hasattr(sink, "deliver") and callable(getattr(sink, "write", None)) and hasattr(sink, "publish")
 
 
@@ -96,9 +97,9 @@ def wants_order(sink: AnySink) -> bool:
     return not takes_parts(sink) and sink.ordered
 
 
-def is_sink(thing: Any) -> bool:
-    """Of either kind."""
-    return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)
+def is_sink(thing: object) -> bool:
+    """Return whether something is a sink of either kind."""
+    return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)  # type: ignore[arg-type]
 
 
 def discard(sink: AnySink, query: str, result: str) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -39,7 +39,19 @@ __all__ = ["LocalRun", "arrow_table", "check_processor", "run_locally", "table_s
 
 
 class LocalRun:
-    """A run on a state folder, driven by hand."""
+    """A run on a state folder, driven by hand, in this process and without Spark.
+
+    query: one query, or several. folder: where the state is kept; a second run on it resumes where the first ended.
+    slots: tasks per stage, which may differ from one run to the next. ordered: results in sequence.
+    errors: "keep" counts tuples on which an expression fails, and keeps them apart. The other options are those of a run:
+    `sink` and `late` take results and late tuples, and by default keep them in memory.
+
+    run = LocalRun(query, tmp_path / "state")
+    run.epoch(table)
+    run.end()
+    assert run.results().num_rows == 3
+    run.close()
+    """
 
     def __init__(
         self,
@@ -50,10 +62,10 @@ class LocalRun:
         ordered: bool = False,
         best_effort: bool = False,
         bounded: bool = False,
-        errors: str = "stop",
+        errors: Literal["stop", "keep"] = "stop",
         layouts: Callable[..., Any] | None = None,
         groups: int | None = None,
-        strategy: str = "subquery",
+        strategy: Literal["subquery", "operator", "query"] = "subquery",
         plan: Plan | None = None,
         policy: Policy | None = None,
         limit: int | None = None,
@@ -136,21 +148,53 @@ class LocalRun:
         return self.driver.versions.renew(table)
 
     def end(self) -> None:
+        """End the input: every window closes."""
         self.epoch(final=True)
 
     def results(self, result: str = "result-0") -> pa.Table:
+        """Return all results so far; result: "result-0", "result-1", ... in the order of the queries."""
         found = self.sinks[result].table()
         return self.schemas[result].empty_table() if found is None else found
 
     def close(self) -> None:
+        """Let go of the folder, as a run does that stops or is killed."""
         self.driver._deliverer.close()
         self.driver.kept.remove()
         self.store.close()
 
 
-def run_locally(query: Stream, folder: Path, **options: Any) -> pa.Table:
-    """The whole of a bounded query in one epoch."""
-    run = LocalRun(query, folder, bounded=True, **options)
+def run_locally(
+    query: Stream,
+    folder: Path,
+    *,
+    slots: int = 1,
+    ordered: bool = False,
+    best_effort: bool = False,
+    errors: Literal["stop", "keep"] = "stop",
+    strategy: Literal["subquery", "operator", "query"] = "subquery",
+    plan: Plan | None = None,
+    policy: Policy | None = None,
+    sink: sinks.AnySink | None = None,
+    keep_late: bool = True,
+) -> pa.Table:
+    """Run the whole of a bounded query in one epoch and return its results. The options are those of `LocalRun`.
+
+    found = run_locally(table_stream(table).aggregate(window="1 minute", n="count(*)"), tmp_path / "state")
+    """
+    run = LocalRun(
+        query,
+        folder,
+        bounded=True,
+        slots=slots,
+        ordered=ordered,
+        best_effort=best_effort,
+        errors=errors,
+        strategy=strategy,
+        plan=plan,
+        policy=policy,
+        sink=sink,
+        keep_late=keep_late,
+    )
     tables = {name: s.origin.table() for name, s in nodes.named_sources(node_of(query)).items()}
     try:
         run.epoch(tables, final=True, splitters=2)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from headrace.control.policy import Policy
+from headrace.control.policy import Diffusion, Policy
 from headrace.routing import Rectangles, layout_from_json
 from headrace.stream import Stream
 from headrace_bench import claims
@@ -21,7 +21,7 @@ from headrace_bench.options import Options
 from headrace_bench.report import Grid, Panel, Series, number
 from headrace_demo.workloads import Workload
 
-POLICIES = ("ssp", "adaptive-ssp", "grid", "ragged")
+POLICIES: tuple[Diffusion, ...] = ("ssp", "adaptive-ssp", "grid", "ragged")
 TIMES = 8  # as many tuples in the faster stream
 MERGED = 40  # seconds: blocks are merged, and expire later than their oldest tuples
 ON = "l.value + r.value > 1990"  # true of one pair in 20,000
@@ -77,7 +77,7 @@ def query(within: int) -> Stream:
     return left.join(right, on=ON, within=f"{within} seconds")
 
 
-def course(policy: str, size: Size) -> Course:
+def course(policy: Diffusion, size: Size) -> Course:
     slow, fast = size.rate, size.rate * TIMES
     streams = [
         Workload(rates, every=size.epochs, name=side)

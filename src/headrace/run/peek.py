@@ -1,0 +1,183 @@
+"""`peek`: the first tuples that arrive at a query of sources and stateless verbs, in order of arrival.
+
+Rows go through the query in this process, a few at a time, each time as an epoch of a temporary state in which nothing is
+late. So `peek` checks and computes what a run would, and Spark only reads DataFrames. Nothing is committed: no checkpoint,
+no offsets.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace import sinks
+from headrace.columnar import scratch
+from headrace.compile import CompiledQuery
+from headrace.driver.driver import Driver, Settings
+from headrace.driver.position import Position
+from headrace.errors import QueryError
+from headrace.operators import PLANNERS
+from headrace.query import nodes
+from headrace.run.checkpoint_path import SPARK_FOLDER, STATE_FOLDER
+from headrace.run.run import is_stream
+from headrace.sources.protocol import Item, Ledger, Piece, driven_sources
+from headrace.state.store import StateStore
+from headrace.stream import Stream, count_of_tuples, node_of
+from headrace.support.durations import Duration, parse_duration
+from headrace.task.epoch import Epoch, PhysicalWindow
+from headrace.task.in_process import execute_locally
+from headrace.task.messages import Message
+from headrace.task.splitters import SourcePiece, read_windows
+
+READ_BYTES = 1 << 20  # of a file or a topic, at once
+PAUSE = 0.1  # seconds between two looks at sources that had nothing
+
+Read = Callable[[Epoch], Iterable[PhysicalWindow]]
+Feed = Generator[bool]  # each step processes the next rows, if there are some, and tells whether there were
+
+
+def peek(query: Stream, n: int = 10, timeout: Duration = "10 seconds") -> pa.Table:
+    """Return the first tuples that arrive. See `Stream.peek`."""
+    root = node_of(query)
+    count, seconds = count_of_tuples(n, "n"), parse_duration(timeout, "timeout") / 1e6
+    _demand_stateless([root])
+    compiled = CompiledQuery([root])
+    results = sinks.memory()
+    with (
+        scratch.temporary_folder("peek") as folder,
+        StateStore.open(folder / STATE_FOLDER, fsync=False) as store,
+    ):
+        driver = Driver(
+            compiled.physical("subquery"),
+            {"operators": []},
+            store,
+            {"result-0": results},
+            Settings(1, bounded=True),
+            driven_sources({name: source.origin for name, source in nodes.named_sources(root).items()}),
+            tables=nodes.named_tables(root),
+        )
+        _Arrival(driver, store, time.monotonic() + seconds).process(nodes.named_sources(root), count, folder)
+        found = results.table()
+    return query.schema.empty_table() if found is None else found.slice(0, count).combine_chunks()
+
+
+def _demand_stateless(roots: Sequence[nodes.Node]) -> None:
+    for node in nodes.walk_nodes(*roots):
+        if isinstance(node, nodes.Splitting):
+            _demand_stateless([node.body.root])
+        if type(node) in PLANNERS:
+            raise QueryError(
+                f"peek shows tuples as they arrive, so it takes sources and stateless verbs only;"
+                f" found {node.describe()['operator']}: {node.summary};"
+                " peek at the stream before it, or use head, which needs bounded input"
+            )
+
+
+@dataclass(frozen=True)
+class _Arrival:
+    """The rows of all sources on their way through the query."""
+
+    driver: Driver
+    store: StateStore
+    deadline: float  # by the monotonic clock
+
+    @property
+    def left(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def process(self, sources: Mapping[str, nodes.Source], count: int, folder: Path) -> None:
+        """Ask the sources in turn until there are `count` results, the time is over or all sources have ended."""
+        with ExitStack() as closes:
+            feeds: list[Feed] = [closes.enter_context(closing(feed)) for feed in self._feeds(sources, folder)]
+            self._hurry_at_deadline(closes)
+            while feeds and self.left > 0:
+                arrived = False
+                for feed in list(feeds):
+                    try:
+                        arrived = next(feed) or arrived
+                    except StopIteration:
+                        feeds.remove(feed)
+                    if self.driver.progress.results_out >= count:
+                        return
+                if feeds and not arrived:
+                    time.sleep(max(min(PAUSE, self.left), 0.0))
+
+    def _hurry_at_deadline(self, closes: ExitStack) -> None:
+        """A ledger would wait longer for brokers that do not answer."""
+        if self.driver.ledgers:
+            timer = threading.Timer(self.left, self.driver.hurry)
+            timer.daemon = True
+            timer.start()
+            closes.callback(timer.cancel)
+
+    def _feeds(self, sources: Mapping[str, nodes.Source], folder: Path) -> Iterator[Feed]:
+        others = {name: source for name, source in sources.items() if name not in self.driver.ledgers}
+        frames = {name: source for name, source in others.items() if hasattr(source.origin, "df")}
+        if static := {name: source for name, source in frames.items() if not is_stream(source)}:
+            yield self._static(static)
+        if streams := {name: source for name, source in frames.items() if is_stream(source)}:
+            yield self._streaming(streams, folder / SPARK_FOLDER)
+        for name, source in others.items():
+            if name not in frames:
+                yield self._whole(name, source)
+        for name, ledger in self.driver.ledgers.items():
+            yield self._driven(name, ledger)
+
+    # --- kinds of sources ----------------------------------------------------------------------------------------------
+
+    def _static(self, sources: Mapping[str, nodes.Source]) -> Feed:
+        from headrace.spark.arrivals import static_arrivals
+
+        for name, rows in static_arrivals(sources, self.driver.columns):
+            self._rows(name, rows)
+            yield True
+
+    def _streaming(self, sources: Mapping[str, nodes.Source], checkpoint: Path) -> Feed:
+        from headrace.spark.arrivals import StreamArrivals
+
+        with StreamArrivals(sources, self.driver.columns, checkpoint) as arrivals:
+            while True:
+                arrived = arrivals.next(max(min(PAUSE, self.left), 0.0))
+                if arrived is not None:
+                    self._rows(*arrived)
+                yield arrived is not None
+
+    def _whole(self, name: str, source: nodes.Source) -> Feed:
+        self._rows(name, source.origin.table())
+        yield True
+
+    def _driven(self, name: str, ledger: Ledger) -> Feed:
+        """A folder that has delivered tuples ends with its last file; one without tuples is watched, like a topic."""
+        while True:
+            waiting = ledger.waiting()
+            if waiting:
+                yield from self._pieces(name, ledger, ledger.choose(waiting if ledger.partitions else waiting[:1]))
+            elif not ledger.partitions and self.driver.progress.tuples_in:
+                return
+            else:
+                yield False
+
+    def _pieces(self, name: str, ledger: Ledger, chosen: Sequence[Item]) -> Feed:
+        """Process what was chosen piece by piece; the ledger counts it as taken with the last piece."""
+        pieces: list[Piece] = [piece for cut in ledger.cuts(name, chosen) for piece in cut.cut(READ_BYTES)]
+        for number, piece in enumerate(pieces, start=1):
+            portion = SourcePiece(name, piece)
+            taken = {name: chosen} if number == len(pieces) else {}
+            self._run(partial(read_windows, portions=[portion]), taken)
+            yield True
+
+    def _rows(self, name: str, rows: pa.Table) -> None:
+        self._run(lambda _: [PhysicalWindow(name, rows)])
+
+    def _run(self, read: Read, taken: Mapping[str, Sequence[Item]] | None = None) -> None:
+        def execute(epoch: Epoch) -> list[Message]:
+            return execute_locally(epoch, [read(epoch)], self.store.storage)
+
+        self.driver.run(Position("sample"), execute, taken=taken)

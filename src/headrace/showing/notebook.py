@@ -1,0 +1,92 @@
+"""Queries, plans, results and runs in a notebook: HTML, and a run whose display is updated in place.
+
+Invariant: to show a query, a plan or a run computes nothing: no Spark job is started. Data cannot act: every text goes
+through `text_html`.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.columnar.table_view import html_table, schema_html, table_html, text_html
+from headrace.showing.picture import svg
+from headrace.telemetry.progress import Progress
+
+if TYPE_CHECKING:
+    from headrace.compile.subqueries import Plan
+    from headrace.run.run import Run
+
+UPDATE_SECONDS = 0.5  # between two updates of a run on the page
+SHOWN_AS = (("pyarrow.lib", "Table", table_html), ("pyarrow.lib", "Schema", schema_html))  # what has no HTML of its own
+
+
+class Picture(str):
+    """A picture as the text of an SVG file; a notebook draws it."""
+
+    __slots__ = ()
+
+    def _repr_html_(self) -> str:
+        return str(self)
+
+
+def picture(plan: Plan) -> Picture:
+    """Return the picture of a plan. See `Plan.picture`."""
+    return Picture(svg(plan))
+
+
+def stream_html(title: str, schema: pa.Schema, outline: str) -> str:
+    """Return a query: its columns, and how it was made."""
+    return f"<b>{text_html(title)}</b>{schema_html(schema)}<pre>{text_html(outline)}</pre>"
+
+
+def run_html(run: Run) -> str:
+    """Return a run as it is now: what runs, and its progress."""
+    return f"<pre>{text_html(repr(run))}</pre>{html_table(['', 'since the start', 'last epoch'], _rows(run.progress))}"
+
+
+def _rows(progress: Progress) -> list[list[str]]:
+    last = progress.last
+    counts = [
+        ("tuples in", progress.tuples_in, last and last.tuples_in),
+        ("results", progress.results_out, last and last.results_out),
+        ("late", progress.late, last and last.late),
+        ("rejected", progress.rejected, last and last.rejected),
+    ]
+    rows = [[name, f"{total:,}", "" if newest is None else f"{newest:,}"] for name, total, newest in counts]
+    rows.append(["seconds", "", "" if last is None else f"{last.seconds:.2f}"])
+    rows.append(["bytes of state", f"{progress.state_bytes:,}", ""])
+    return rows
+
+
+def display_run(run: Run) -> None:
+    """Show a run in a notebook and update it in place until it ends."""
+    from IPython.display import HTML, display
+
+    handle = display(HTML(run_html(run)), display_id=True)
+    if handle is None:  # no page that could be updated
+        return
+
+    def update() -> None:
+        shown = None
+        while True:
+            active = run.active
+            if (found := run_html(run)) != shown:
+                handle.update(HTML(found))
+                shown = found
+            if not active:
+                return
+            run._ended.wait(UPDATE_SECONDS)
+
+    threading.Thread(target=update, name="headrace-notebook", daemon=True).start()
+
+
+def register(shell: Any) -> None:
+    """Let an IPython shell show Arrow tables and schemas as HTML, unless it already has a way to show them."""
+    formatter = shell.display_formatter.formatters["text/html"]
+    for module, name, show in SHOWN_AS:
+        known = getattr(pa, name) in formatter.type_printers or (module, name) in formatter.deferred_printers
+        if not known:
+            formatter.for_type_by_name(module, name, show)
