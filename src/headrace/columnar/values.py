@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import pyarrow as pa
@@ -19,10 +20,12 @@ Key = tuple[Any, ...]
 
 def comparable_values(column: Any) -> list[Any]:
     """A column as Python values that compare as they should: times as numbers, text as bytes."""
-    plain: list[Any] = column.cast(_comparable_type(column.type)).to_pylist()
+    wanted = _comparable_type(column.type)
+    plain: list[Any] = (column if wanted == column.type else column.cast(wanted)).to_pylist()
     return plain
 
 
+@lru_cache(maxsize=1024)
 def _comparable_type(kind: pa.DataType) -> pa.DataType:
     t = pa.types
     if t.is_struct(kind):

@@ -194,11 +194,14 @@ def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: DueCall)
     rows = coerce_to_schema(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "what it puts out")
     if rows[TS].null_count:
         raise DataError(f"a row is put out without a time: {TS!r} is null; give it that of its tuple, or a later one")
-    if rows.num_rows and (latest := pc.max(rows[TS].cast(pa.int64())).as_py()) > FURTHEST:
+    if not rows.num_rows:
+        return rows
+    earliest, latest = pc.min_max(rows[TS].cast(pa.int64())).as_py().values()
+    if latest > FURTHEST:
         raise DataError(
             f"a row is put out with ts {call_text(latest)}, which is beyond 73,000 years; no stream has such times"
         )
-    if rows.num_rows and (earliest := pc.min(rows[TS].cast(pa.int64())).as_py()) < call.time:
+    if earliest < call.time:
         raise TooEarly(
             f"a row is put out too early: its ts is {call_text(earliest)}, before {call_text(call.time)}, the time of what caused"
             " it; give it that time or a later one, and its own in another column"

@@ -31,6 +31,7 @@ class DictTable:
 
     def __init__(self, name: str, declared: StateTable) -> None:
         self._name, self._declared = name, declared
+        self._key = pa.schema([declared.columns.field(name) for name in declared.key])
         self._rows: dict[Key, Row] = {}
         self._due: dict[Key, int] = {}  # of the rows that have such a time
         self._numbers: dict[Key, int] = {}  # of rows that were asked for by number
@@ -158,9 +159,9 @@ class DictTable:
         self._arrays = arrays
 
     def _keys(self, keys: pa.Table) -> pa.Table:
-        schema = pa.schema([self._declared.columns.field(name) for name in self._declared.key])
-        found = keys.select([n for n in keys.column_names if n in schema.names]) if isinstance(keys, pa.Table) else keys
-        return coerce_to_schema(found, schema, f"keys of table {self._name!r}")
+        names = self._declared.key
+        found = keys.select([n for n in keys.column_names if n in names]) if isinstance(keys, pa.Table) else keys
+        return coerce_to_schema(found, self._key, f"keys of table {self._name!r}")
 
     def _table(self, rows: Sequence[Row]) -> pa.Table:
         schema = self._declared.columns
@@ -235,6 +236,8 @@ def coerce_to_schema(found: Any, schema: pa.Schema, what: str) -> pa.Table:
         found = pa.table(found)
     if not isinstance(found, pa.Table):
         raise DataError(f"{what} must be a pyarrow.Table; found {describe_argument(found)}")
+    if found.schema.equals(schema, check_metadata=True):
+        return found
     if sorted(found.column_names) != sorted(schema.names):
         names = ", ".join(found.column_names) or "no columns"
         raise DataError(f"{what} must have the columns {', '.join(schema.names)}; found {names}")
@@ -247,7 +250,7 @@ def coerce_to_schema(found: Any, schema: pa.Schema, what: str) -> pa.Table:
         cast = given.cast(schema)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise DataError(f"{what}: {error}") from None
-    for field in schema:
+    for field in (field for field in schema if given.schema.field(field.name).type != field.type):
         doubles = zip(_doubles(given[field.name]), _doubles(cast[field.name]), strict=True)
         if any(math.isfinite(before) and math.isinf(after) for before, after in doubles):
             raise DataError(

@@ -16,7 +16,7 @@ from headrace.kernels.joins.table_join import pairing_method
 from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
-from headrace.support.event_time import NEVER
+from headrace.support.event_time import FOREVER, NEVER
 from headrace.task.reports import Report, SourceCounts, TableUse
 from headrace.task.work import split_counts
 from headrace.telemetry.incomplete import incomplete_results, time_text
@@ -260,8 +260,8 @@ def busy_shares(measured: Sequence[float], slots: int, window: float, running: f
 
 
 def known_watermark(watermark: int) -> int | None:
-    """Microseconds; None before the first tuple."""
-    return None if watermark == NEVER else watermark
+    """Return a watermark in microseconds; None before the first tuple, and after the end of the input."""
+    return None if watermark in (NEVER, FOREVER) else watermark
 
 
 def waiting_times(counts: SourceCounts, *, begun: float, ended: float, since: float) -> list[tuple[float, int]]:

@@ -1,0 +1,91 @@
+"""What the steps of a play did, and how a test states what it expects of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.difference import difference
+from headrace.errors import QueryError, QueryTypeError
+from headrace.support.argument_errors import describe_argument
+from headrace.testing.typed_rows import Rows, typed_table
+
+
+class Results(dict[str, pa.Table]):
+    """The results of a step of several streams, by name ("result-0", ...) or by position."""
+
+    def __getitem__(self, which: str | int) -> pa.Table:
+        if isinstance(which, int) and -len(self) <= which < len(self):
+            return list(self.values())[which]
+        if which in self:
+            return super().__getitem__(str(which))
+        raise QueryError(f"there is no result {which!r}; the play has {', '.join(self)}, numbered from 0")
+
+
+@dataclass(frozen=True, repr=False)
+class PlayedStep:
+    """One entry of a play.
+
+    label: the step, for messages, such as "step 2, epoch(calls: 1 tuple)".
+    results: what the step emitted, a `pyarrow.Table` in sequence; `Results` if the query is a list of streams.
+    late, rejected: how many tuples of the step were late or rejected, of all sources.
+    watermark: by source after the step, in seconds since 1970; None before the first tuple, and after `end()`.
+    """
+
+    label: str
+    results: Any
+    late: int
+    rejected: int
+    watermark: dict[str, float | None]
+
+    def expect(self, rows: Rows, result: str | int | None = None) -> None:
+        """Raise an AssertionError with the difference unless the results of this step are these rows, in any order.
+
+        rows: dicts by column, which name the columns to compare, such as `[{"k": "a", "n": 2}]`. Times are seconds or
+            datetimes. An empty list expects no results. Doubles are equal within 1e-9 of their size.
+        result: which result, where the query is a list of streams: its name or position.
+        """
+        __tracebackhide__ = True
+        found = self._result(result)
+        names = _named_columns(rows)
+        if unknown := [name for name in names if name not in found.column_names]:
+            raise QueryError(
+                f"{self.label}: the results have no column {unknown[0]!r}; there are {', '.join(found.column_names)}"
+            )
+        found = found.select(names or found.column_names)
+        expected = typed_table(rows, found.schema, "the expected rows", sparse=False)
+        told = difference(expected, found)
+        if told is not None:
+            raise AssertionError(f"{self.label}: the results are not the expected ones\n{told}")
+
+    def _result(self, which: str | int | None) -> pa.Table:
+        if not isinstance(self.results, Results):
+            if which is not None:
+                raise QueryError(f"the play has one result; leave out result={which!r}")
+            return self.results
+        if which is None:
+            raise QueryError(f"the play has several results; add result=, one of {', '.join(self.results)}")
+        return self.results[which]
+
+    def __repr__(self) -> str:
+        tables = self.results.values() if isinstance(self.results, Results) else [self.results]
+        rows = " and ".join(f"{table.num_rows:,}" for table in tables)
+        return f"<{self.label}: results {rows}, late {self.late}, rejected {self.rejected}, watermark {self.watermark}>"
+
+
+def _named_columns(rows: Rows) -> list[str]:
+    """The columns that the first row names; none if there are no rows."""
+    if isinstance(rows, pa.Table):
+        return rows.column_names if rows.num_rows else []
+    if isinstance(rows, str | Mapping) or not hasattr(rows, "__len__"):
+        raise QueryTypeError(f"expect takes a list of dicts by column; found {describe_argument(rows)}")
+    if not len(rows):
+        return []
+    if not isinstance(rows[0], Mapping) or not rows[0]:
+        raise QueryTypeError(
+            f"expect takes dicts by column, such as {{'k': 'a', 'n': 2}}; found {describe_argument(rows[0])}"
+        )
+    return list(rows[0])
