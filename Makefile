@@ -20,8 +20,9 @@ SPARK_4.1 := 4.1.4
 SPARK_4.2 := 4.2.1
 OLDER := $(sort $(patsubst SPARK_%,%,$(filter SPARK_4.%,$(.VARIABLES))))
 OTHER := build/spark-$(SPARK)
+DOCS := build/docs-venv
 
-.PHONY: help setup java postgres broker demo test lint format unit soak look bench wheel clean
+.PHONY: help setup java postgres broker demo test lint format unit soak look bench wheel docs clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1|\2/' | column -t -s '|'
@@ -54,6 +55,7 @@ $(ARCHIVE): $(READY)
 ifeq ($(SPARK),$(LOCKED))
 test: setup ## everything that must pass: lint, types, all tests; SPARK=4.0 (4.1, 4.2): a few of them on that Spark
 	@$(MAKE) --no-print-directory -j2 lint $(ARCHIVE)
+	-@$(MAKE) --no-print-directory $(DOCS)/.ready
 	$(BIN)/python -m pytest $(TESTS) -m "not long" -n 2 --dist loadfile --no-loadscope-reorder
 else ifdef SPARK_$(SPARK)
 test: java $(OTHER)/.ready
@@ -100,6 +102,15 @@ wheel: java ## build the wheel in dist/, install it in an empty environment and 
 	build/wheel/bin/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	build/wheel/bin/python -m pip install --quiet --disable-pip-version-check -c requirements.lock dist/*.whl
 	cd build/wheel && env -u PYTHONPATH bin/python -P ../../tests/wheel.py
+
+$(DOCS)/.ready: pyproject.toml
+	test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(PYTHON) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"], sep="\n")' > $(DOCS)/requirements.txt
+	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check -r $(DOCS)/requirements.txt
+	@touch $@
+
+docs: $(READY) $(DOCS)/.ready ## the documentation as a site in build/site, with every link and anchor checked
+	$(BIN)/python -m docs_site.build
 
 clean: ## remove what the other commands made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis build dist src/*.egg-info

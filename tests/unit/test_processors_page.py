@@ -35,14 +35,6 @@ def test_the_page_without_spark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     run(blocks)
 
 
-@pytest.mark.spark
-def test_the_whole_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PRICES_TOKEN", "")
-    run(BLOCKS)
-    run(BLOCKS)  # whoever tries it tries it again
-
-
 def test_every_example_is_listed():
     linked = set(re.findall(r"\(\.\./examples/(\w+\.py)\)", PAGE))
     there = {path.name for path in (ROOT / "examples").glob("*.py") if "def build(" in path.read_text()}

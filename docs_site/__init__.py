@@ -1,0 +1,1 @@
+"""The documentation site: stages the Markdown of the repository, adds the generated reference, builds and checks HTML."""

@@ -1,0 +1,184 @@
+"""Generate the reference pages from the code: public names, command-line options, fields of progress and records."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import click
+import typer
+
+import headrace as hr
+from headrace import sinks, testing
+from headrace.cli import app
+from headrace.run.run import Run
+from headrace.task import reports
+from headrace.telemetry import epoch_record, progress
+
+GROUPS: dict[str, tuple[str, list[str]]] = {
+    "sources": ("Sources and sessions", ["session", "files", "kafka", "stream", "table", "secret", "Secret"]),
+    "streams": ("Streams and tables", ["Stream", "Table"]),
+    "runs": ("Runs", ["start", "Run", "Policy", "reference", "calibrate", "read_state"]),
+    "processors": ("Processors", ["Processor", "StateTable"]),
+}
+RECORDS: tuple[tuple[Any, tuple[str, ...]], ...] = (
+    (progress, ("Progress", "EpochSummary", "SplitFigures", "VersionFigures")),
+    (epoch_record, ("EpochRecord", "Phases", "DriverFigures", "SourceFigures", "OperatorFigures", "SlotFigures")),
+    (epoch_record, ("ResultFigures",)),
+    (reports, ("TableUse",)),
+)
+
+
+def write(folder: Path) -> None:
+    """Write all generated pages into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (title, text) in pages().items():
+        (folder / f"{name}.md").write_text(f"# {title}\n\n{text}\n")
+
+
+def pages() -> dict[str, tuple[str, str]]:
+    """Return title and text of every generated page, by name."""
+    made = {name: (title, _directives(names)) for name, (title, names) in _groups().items()}
+    made["sinks"] = ("Sinks", _module(sinks))
+    made["testing"] = ("Testing", _module(testing))
+    made["commands"] = ("Commands", "\n".join(_commands()))
+    made["records"] = ("Progress and records", "\n".join(_records()))
+    return made
+
+
+def expanded(text: str) -> str:
+    """Return a page with the directives of mkdocstrings replaced by signatures and docstrings, as plain Markdown."""
+    return re.sub(r"^::: (\S+)(\n    .*)*$", lambda match: _documented(match[1]), text, flags=re.MULTILINE)
+
+
+def _groups() -> dict[str, tuple[str, list[str]]]:
+    """Return the groups of public names; errors, and names that no group has, come last."""
+    known = {name for _, names in GROUPS.values() for name in names} | {"sinks", "__version__"}
+    errors = [name for name in hr.__all__ if _is_error(getattr(hr, name))]
+    rest = [name for name in hr.__all__ if name not in known and name not in errors]
+    more = {"more": ("More", rest)} if rest else {}
+    return {**GROUPS, **more, "errors": ("Errors", errors)}
+
+
+def _is_error(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, Exception)
+
+
+def _directives(names: list[str]) -> str:
+    return "\n\n".join(f"::: {_path(Run if name == 'Run' else getattr(hr, name), name)}" for name in names)
+
+
+def _path(value: Any, name: str) -> str:
+    """Return where a public name is defined."""
+    return f"{getattr(value, '__module__', 'headrace')}.{getattr(value, '__qualname__', name)}"
+
+
+def _module(module: Any) -> str:
+    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    values = {name: getattr(module, name) for name in names}
+    own = {name: value for name, value in values.items() if inspect.isclass(value) or inspect.isfunction(value)}
+    return "\n\n".join(f"::: {_path(value, name)}" for name, value in own.items())
+
+
+def _documented(path: str) -> str:
+    """Return a public name and its public members as Markdown."""
+    module, _, name = path.rpartition(".")
+    value = getattr(importlib.import_module(module), name)
+    lines = [_entry(f"## {name}", name, value)]
+    if inspect.isclass(value) and not _is_error(value):
+        members = {key: member for key, member in vars(value).items() if not key.startswith("_")}
+        lines += [_entry(f"### {name}.{key}", key, member) for key, member in members.items() if callable(member)]
+    return "\n\n".join(lines)
+
+
+def _entry(heading: str, name: str, value: Any) -> str:
+    try:
+        signature = f"```text\n{name}{inspect.signature(value)}\n```\n\n"
+    except (ValueError, TypeError):
+        signature = ""
+    return f"{heading}\n\n{signature}{inspect.getdoc(value) or ''}".rstrip()
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+def _commands() -> Iterator[str]:
+    yield "Every command of `headrace` with its arguments and options, as `headrace COMMAND --help` shows them.\n"
+    yield from _command("headrace", typer.main.get_command(app))
+
+
+def _command(name: str, command: Any) -> Iterator[str]:
+    children = getattr(command, "commands", {})
+    yield f"## {name}\n\n{_prose(command.help or '')}\n"
+    shown = [each for each in command.params if not getattr(each, "hidden", False)]
+    if shown:
+        yield "| option | meaning | default |\n|---|---|---|"
+        yield from (_option(each) for each in shown)
+        yield ""
+    for child in sorted(children):
+        yield from _command(f"{name} {child}", children[child])
+
+
+def _prose(text: str) -> str:
+    return inspect.cleandoc(text).replace("\b\n", "").replace("\f", "")
+
+
+def _option(option: click.Parameter) -> str:
+    names = ", ".join(f"`{each}`" for each in [*option.opts, *option.secondary_opts])
+    if isinstance(option, click.Argument) or not option.opts[0].startswith("-"):
+        names = f"`{(option.metavar or option.name or '').upper()}`"
+    meaning = " ".join((getattr(option, "help", None) or "").split())
+    default = "" if option.default in (None, False, ()) or callable(option.default) else f"`{_plain(option.default)}`"
+    return f"| {names} | {_cell(meaning)} | {'required' if option.required else default} |"
+
+
+def _plain(value: Any) -> str:
+    return str(getattr(value, "value", value))
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("<", "&lt;")
+
+
+# --- records ----------------------------------------------------------------------------------------------------------
+
+
+def _records() -> Iterator[str]:
+    yield "The fields of `run.progress`, of its `last` epoch and of the records that listeners receive, from the code.\n"
+    for module, chosen in RECORDS:
+        classes = {name: value for name, value in vars(module).items() if _is_record(value, module)}
+        for name in chosen:
+            yield from _record(classes[name], Path(inspect.getfile(module)))
+
+
+def _is_record(value: Any, module: Any) -> bool:
+    return inspect.isclass(value) and value.__module__ == module.__name__ and hasattr(value, "__dataclass_fields__")
+
+
+def _record(kind: Any, file: Path) -> Iterator[str]:
+    comments = _comments(file, kind.__name__)
+    yield f"## {kind.__name__}\n\n{inspect.getdoc(kind) or ''}\n\n| field | type | meaning |\n|---|---|---|"
+    for each in fields(kind):
+        if not each.name.startswith("_"):
+            type_text = str(each.type).replace("|", "\\|")
+            yield f"| `{each.name}` | `{type_text}` | {_cell(comments.get(each.name, ''))} |"
+    yield ""
+
+
+def _comments(file: Path, kind: str) -> dict[str, str]:
+    """Return the comment at the end of each field's definition."""
+    text = file.read_text()
+    lines = text.splitlines()
+    body = next(node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef) and node.name == kind).body
+    found = {}
+    for node in body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            after = lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset :]
+            found[node.target.id] = after.partition("#")[2].strip()
+    return found
