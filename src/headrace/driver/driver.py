@@ -1,14 +1,24 @@
-"""The driver: the papers' master. It runs one epoch after another, and knows in which order; its parts know how.
+"""The driver (the papers' master): it prepares, starts, commits and delivers one epoch after another.
 
-    agreement   reports of tasks that agree           identity   whose state it is
-    outcome     what the state is after an epoch      adapting   layouts and slots, as the load asks for
-    delivery    results to their sinks                progress   what people see of it
-    figures     what an epoch did                     listening  who is told
-    inplace     which tables in place can be trusted  versions   of tables that streams are joined with
+`Driver` fixes the order of the steps. Each step is in a module of its own:
 
-Order of an epoch, each step safe to be the last: look where the source stands (process, replay or stop) - run the
-stages - check that all slots heard the same attempt of every producer - commit the manifest - deliver its outbox -
-clean up. The state of manifest n is computed from that of n - 1 and from nothing else.
+    agreement       repeats an epoch until the reports of its tasks agree
+    cache_index     the caches of state tables that tasks may use
+    delivery        hands results to their sinks
+    fingerprint     describes a logical query
+    identity        decides whether the state belongs to this query and to these inputs
+    layouts         layouts, slots and splitters of each epoch
+    merge_choice    chooses the blocks that an epoch merges
+    outcome         computes the next state from the reports
+    position        decides what to do with a batch of Spark
+    stored_checks   checks the newest manifest when a run starts
+    table_versions  versions of the tables that streams are joined with
+
+An epoch runs in this order, and a crash after any step is safe: make the record `Epoch` - run the stages - check that
+all slots received messages of the same attempt of every producer - commit the manifest - deliver its outbox - delete
+unused files. For sources that headrace drives, the offsets and files of an epoch follow from the last manifest. A batch
+of Spark is processed, replayed or refused (`position`). The state of manifest n follows from manifest n - 1 and the
+reports of epoch n alone.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
 
 The text has exactly one spelling, so any flipped bit is seen, even one that leaves the JSON value alone.
 
-What is stored has one version, `FORMAT`, for all sections together: any change of what a section says is a new format.
+What is stored has one version, `STATE_FORMAT`, for all sections together: any change of what a section says is a new format.
 Sections that only their owner understands are kept here as JSON: `position`, `query` and `work` (engine), `layouts`
 (routing), `control` and `decisions` (control).
 """

@@ -1,7 +1,7 @@
-"""What a task tells the driver: one report per task, and nothing that it did to the state stands anywhere else.
+"""Reports: each task sends the driver one report, which is the only record of what the task did to the state.
 
-A task writes its report through the methods of a `TaskReport` while it works and sends it when it is done; the driver
-reads `Report`s. They live as long as an epoch: what becomes of them in a manifest is the driver's.
+A task collects its report with the methods of a `ReportBuilder` while it works, and sends the `Report` at its end. Reports
+live as long as their epoch. The driver computes the next manifest from them (`headrace.driver.outcome`).
 """
 
 from __future__ import annotations

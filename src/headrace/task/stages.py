@@ -1,4 +1,4 @@
-"""One epoch as pure functions of what a task is given: `split` (stage 0) and `process` (every later stage).
+"""One epoch as pure functions of the input of a task: `run_splitter` (stage 0) and `run_stage` (every later stage).
 
 Invariant: for a given epoch record and given input, the tasks of a stage write the same rows and report the same
 facts whatever the attempt; they write only new blocks, whose names carry the epoch, and change nothing that exists.
