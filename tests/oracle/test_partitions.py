@@ -184,7 +184,7 @@ def test_where_all_are_idle_none_holds_back_the_fastest():
 
 
 def test_tuples_of_a_partition_that_nobody_knows_are_an_error():
-    with pytest.raises(EngineError, match=r"partitions that nobody knows: \['c'\]"):
+    with pytest.raises(EngineError, match=r"unknown partitions \['c'\]"):
         moved(SourceClock(partitions={"a": PartitionClock()}), c=1)
 
 

@@ -192,7 +192,7 @@ class Driver:
         if error is not None:
             self.listeners.tell(replace(self._untold(), error=f"{type(error).__name__}: {error}"))
         told = self.last is None or self.listeners.newest == self.last.number
-        self.store.close(all_heard=self.listeners.close() and told)
+        self.store.close(all_listeners_told=self.listeners.close() and told)
 
     def hurry(self) -> None:
         """The run is to end: who waits for a server that is away waits no longer."""
@@ -316,7 +316,7 @@ class Driver:
     def tell_again(self) -> None:
         """On start: who listened may not have heard of the newest epoch."""
         last = self.store.last
-        if last is not None and not self.store.all_heard:
+        if last is not None and not self.store.all_listeners_told:
             self.listeners.tell(replace(self._told_by(last), repeated=True))
 
     def _clocks(self, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> dict[str, watermarks.SourceClock]:
@@ -349,7 +349,7 @@ class Driver:
             layouts=layouts,
             state=state,
             tables=self.versions.of_epoch(number),
-            largest=last.splits if last else {},
+            split_times=last.splits if last else {},
             merges=merges_for_slots(self.plan, state, slots, last.number) if last else (),
             renewals=bases_to_renew(self.plan, state, last.number, groups) if last else {},
             ended=tuple(clocks) if final else given.static,
@@ -386,7 +386,7 @@ class Driver:
             sources=found.sources,
             ledgers={name: ledgers.get(name, ledger.state) for name, ledger in self.ledgers.items()},
             tables=dict(epoch.tables),
-            splits=found.splits,
+            splits=found.split_times,
             operators=found.operators,
             outbox=found.outbox,
             totals=found.totals,

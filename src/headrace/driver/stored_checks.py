@@ -154,5 +154,5 @@ def _operator(operator: Operator, state: OperatorState, groups: int) -> None:
             wanted = f"a list of {groups}, one for each group, or of as many for each of {lying.units}"
             raise validators.refuse(f"{key}.rows", wanted, len(table.rows))
     for key, is_right in _EXTRA.items():
-        if key in state.extra:
-            is_right(state.extra[key], f"operators.{operator.name}.extra.{key}")
+        if key in state.notes:
+            is_right(state.notes[key], f"operators.{operator.name}.extra.{key}")

@@ -156,8 +156,8 @@ def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: QueryMe
     arrived = {name: NEVER if largest is None else largest + 1 for name, largest in known.items()}
     before, added = incomplete_operators(last.query), {o.name for o in plan.operators if o.name not in found.kept}
     begun = {name: before[old] for name, old in found.kept.items() if old in before}
-    extra = {name: last.operators[old].extra for name, old in found.kept.items() if old in last.operators}
-    complete = incomplete.complete_since(plan, arrived, begun, added, extra)
+    notes = {name: last.operators[old].notes for name, old in found.kept.items() if old in last.operators}
+    complete = incomplete.complete_since(plan, arrived, begun, added, notes)
     making = {name for name in added if operator_kind(name) != compare.ORDER}
     for result in plan.results:
         if found.results[result] is None or making & new.above(result):

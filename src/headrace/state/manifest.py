@@ -78,7 +78,7 @@ class OperatorState:
     """Blocks of one stateful operator, per input in order of arrival, its tables, and what else it must remember."""
 
     inputs: tuple[tuple[Block, ...], ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, TableState] = field(default_factory=dict)
 
     @property
@@ -90,7 +90,7 @@ class OperatorState:
     def to_json(self) -> dict[str, Any]:
         return {
             "inputs": [[block.to_json() for block in blocks] for blocks in self.inputs],
-            "extra": self.extra,
+            "extra": self.notes,
             "tables": {name: table.to_json() for name, table in self.tables.items()},
         }
 

@@ -49,7 +49,7 @@ class Epoch:
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # by slot
     tables: Mapping[str, TableVersion] = field(default_factory=dict)  # by name: the tables that streams are joined with
-    largest: Mapping[str, int] = field(default_factory=dict)  # by split: the largest `ts` of all epochs before
+    split_times: Mapping[str, int] = field(default_factory=dict)  # by split: the largest `ts` of all epochs before
     renewals: Mapping[str, Mapping[str, tuple[int, ...]]] = field(
         default_factory=dict
     )  # by operator and state table: groups

@@ -57,7 +57,7 @@ def run_splitter(epoch: Epoch, task: Task, windows: Iterable[PhysicalWindow]) ->
     for name, each in counts.items():
         if each.delivered or each.messages:
             report.delivered(name, each)
-    seen = {name: each.heard for name, each in counts.items() if each.heard}
+    seen = {name: each.partition_times for name, each in counts.items() if each.partition_times}
     yield from outlet.finish(seen, (), began)
 
 
@@ -121,7 +121,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
     here = {operator.name for operator in epoch.plan.at(stage)}
     for message in messages:
         if message.kind == Goodbye.kind:
-            inbox.hear(message.read(Goodbye))
+            inbox.add_goodbye(message.read(Goodbye))
             continue
         inbox.received += 1
         if message.to in here:
@@ -129,7 +129,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
         else:  # for a later stage, or for the driver
             yield outlet.passing(message)
     _check_complete(inbox, epoch, stage, task.partition)
-    report.heard_of(inbox.largest)
+    report.add_split_times(inbox.split_times)
     clocks = watermarks.advance_clocks(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
@@ -142,7 +142,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
                 slot.keep_tables()
     yield from outlet.flush()
     _merge_runs(epoch, stage, task, report)
-    yield from outlet.finish(inbox.seen, inbox.heard, began)
+    yield from outlet.finish(inbox.seen, inbox.producers, began)
 
 
 def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:

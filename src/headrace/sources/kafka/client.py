@@ -66,9 +66,9 @@ class BrokerSettings:
         """The addresses of the brokers, for people."""
         return str(self._given.shown["bootstrap.servers"])
 
-    def admin(self, hear: Callable[[Any], None]) -> Any:
+    def admin(self, note_error: Callable[[Any], None]) -> Any:
         """For questions; what goes wrong meanwhile is told to `hear`."""
-        settings = {**self._common(), "socket.timeout.ms": 10_000, "error_cb": hear}
+        settings = {**self._common(), "socket.timeout.ms": 10_000, "error_cb": note_error}
         return confluent("confluent_kafka.admin").AdminClient(settings)
 
     def consumer(self) -> Any:
@@ -161,7 +161,7 @@ class BrokerClient:
         self._answered = False  # once: whoever was let in is not refused because a broker stumbles
         self._refusal: Any = None
 
-    def _hear(self, error: Any) -> None:
+    def _note_error(self, error: Any) -> None:
         if _is_refusal(error.name()):
             self._refusal = error
 
@@ -224,7 +224,7 @@ class BrokerClient:
         with self.servers.hiding():
             try:
                 if self._admin is None:
-                    self._admin = self.servers.admin(self._hear)
+                    self._admin = self.servers.admin(self._note_error)
                 return getattr(self._admin, question)(*about, request_timeout=ASKED, **how)
             except confluent().KafkaException as error:
                 raise self._told(error, "the brokers") from None
