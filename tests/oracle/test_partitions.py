@@ -18,11 +18,11 @@ from headrace.difference import difference
 from headrace.driver.position import Position
 from headrace.errors import EngineError
 from headrace.reference import reference
+from headrace.sources.protocol import PhysicalWindow
 from headrace.state.manifest import Offsets
 from headrace.stream import Stream
 from headrace.support.event_time import NEVER
 from headrace.task import watermarks
-from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
 from headrace.task.watermarks import PartitionClock, SourceClock
 from headrace.testing import LocalRun, table_stream

@@ -149,7 +149,7 @@ class Driver:
             self.store.storage, capacity=0
         )  # a ledger reads a block once: a mapping would outlive the file
         self.ledgers: dict[str, Ledger] = {
-            name: origin.ledger(known[name] if name in known else origin.taken(), reader)
+            name: origin.ledger(known[name] if name in known else origin.state_type(), reader)
             for name, origin in self.driven.items()
         }
 
@@ -284,7 +284,7 @@ class Driver:
         self.listeners.tell(replace(record, progress=after))
 
     def _file_bytes(self, source: str, items: Sequence[Item]) -> int:
-        return sum(cut.bytes for cut in self.ledgers[source].cuts(source, items))
+        return sum(cut.bytes for cut in self.ledgers[source].inputs(source, items))
 
     def _record(
         self,

@@ -75,7 +75,7 @@ def check_manifest_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str
         if last.control:
             _decided(plan, ControlState.from_json(last.control))
         for name, origin in (driven or {}).items():
-            if not isinstance(last.ledgers.get(name), origin.taken):
+            if not isinstance(last.ledgers.get(name), origin.state_type):
                 raise validators.refuse(
                     "ledgers", f"an object with what was taken of {printable(name)}", list(last.ledgers)
                 )

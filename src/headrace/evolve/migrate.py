@@ -30,7 +30,7 @@ from headrace.evolve.compare import Comparison
 from headrace.evolve.pin_columns import pin_columns
 from headrace.evolve.table_names import rename_tables
 from headrace.query import nodes
-from headrace.sources.protocol import driven_sources, is_driven
+from headrace.sources.protocol import driven_sources
 from headrace.state.checkpoint_folder import WriterLock
 from headrace.state.fsync import sync_path
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
@@ -117,7 +117,7 @@ def _check_places(last: Manifest, roots: Sequence[nodes.Node]) -> None:
     """Refuse what a run would: sources that go on, and read something else."""
     origins = {name: s.origin for name, s in nodes.named_sources(*roots).items() if name in last.sources}
     found = {name: getattr(origin, "place", None) for name, origin in origins.items()}
-    static = [name for name, origin in origins.items() if origin.bounded and not is_driven(origin)]
+    static = [name for name, origin in origins.items() if origin.bounded]
     places = {name: place for name, place in found.items() if place is not None}
     identity.check_source_places(last, places, driven_sources(origins), static)
 

@@ -20,10 +20,11 @@ from headrace.columnar import arrow
 from headrace.errors import EngineError, SourceError
 from headrace.operators.base import AppendedState
 from headrace.sources import as_tuples, check_text
+from headrace.sources.protocol import PhysicalWindow
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER
 from headrace.task import slot_state_tables, watermarks
 from headrace.task.block_writer import Task, write_merged
-from headrace.task.epoch import Epoch, PhysicalWindow
+from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inbox, Inputs
 from headrace.task.messages import Goodbye, Message
 from headrace.task.outlet import Outlet
@@ -63,13 +64,13 @@ def run_splitter(epoch: Epoch, task: Task, windows: Iterable[PhysicalWindow]) ->
 
 def _tuples(epoch: Epoch, source: p.SourceInput, window: PhysicalWindow) -> pa.Table:
     try:
-        if window.path is None:  # files are checked as they are read
+        if not window.is_checked:
             check_text(window.rows, source.name)
         return as_tuples(window.rows, source, source.reads(whole=epoch.keep_late))
     except SourceError as error:
-        if window.path is None:
+        if window.location is None:
             raise
-        raise SourceError(f"{error}; found in {window.path!r}") from None
+        raise SourceError(f"{error}; found in {window.location!r}") from None
 
 
 def _accept(

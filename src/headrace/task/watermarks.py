@@ -18,6 +18,7 @@ from typing import NamedTuple
 from headrace import plan as p
 from headrace.errors import EngineError, QueryError
 from headrace.operators.base import Operator
+from headrace.sources.protocol import UNPARTITIONED
 from headrace.state.manifest import SourceState
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER, move_back
 
@@ -27,7 +28,6 @@ PartitionTimes = Mapping[
     str, int | None
 ]  # by partition: the largest `ts` accepted in an epoch; None: all tuples were late
 Seen = dict[str, dict[str, int | None]]  # partition times by source
-UNPARTITIONED = ""  # the one partition of a source that has none
 
 
 class PartitionClock(NamedTuple):

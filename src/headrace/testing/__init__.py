@@ -24,9 +24,9 @@ from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
 from headrace.evolve import compare
 from headrace.query import nodes
+from headrace.sources.protocol import PhysicalWindow
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
-from headrace.task.epoch import PhysicalWindow
 from headrace.task.failure_points import rejected_results
 from headrace.task.in_process import execute_locally
 from headrace.testing.arrow_sources import arrow_table, table_stream
