@@ -1,6 +1,6 @@
 """A deployment descriptor: the cluster that runs a query, how much of it, and where the state lies.
 
-A `Descriptor` that `read` returns can be meant: every key is known and of its kind, every file that it names is there,
+A `DeploymentDescriptor` that `read_descriptor` returns can be meant: every key is known and of its kind, every file that it names is there,
 and the master is of a form that Spark understands. Whether somebody answers at the master is `check_master`'s question,
 asked before a JVM starts: Spark itself would try for a minute and then talk about something else.
 

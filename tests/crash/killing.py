@@ -50,12 +50,12 @@ from headrace.reference import failed_tuples, reference
 from headrace.sinks import Delivery, Part, Publication, parquet_parts
 from headrace.sources.file_ledger import FileLedger
 from headrace.sources.files import FilesOrigin, read_file
+from headrace.sources.protocol import PhysicalWindow
 from headrace.state import BlockReader, LocalStorage, StateStore, state_tables
 from headrace.state import storage as storage_module
 from headrace.state.manifest import LedgerState, Manifest
 from headrace.stream import Stream
 from headrace.task import step_runner
-from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
 from headrace.testing import LocalRun, table_stream
 from tests.crash import tabling, watching

@@ -86,7 +86,7 @@ def main(job: dict[str, Any]) -> None:
         chosen = ledger.choose(ledger.waiting())
 
         def execute(epoch: Any, taken: Any = chosen) -> Any:
-            hands = assign_pieces(ledger.cuts("calls", taken), Splitters(2, 1 << 14))
+            hands = assign_pieces(ledger.inputs("calls", taken), Splitters(2, 1 << 14))
             found = execute_locally(epoch, [read_windows(epoch, hand) for hand in hands], run.store.storage)
             reached("read")
             return found

@@ -112,7 +112,7 @@ def test_messages_that_grow_suddenly_do_not_make_a_large_epoch(
     with caplog.at_level(logging.WARNING):
         assert difference(plain(made, busy), once(busy(stream(spark, broker, topic)), tmp_path)) is None
     assert "are far larger than those before" in caplog.text
-    assert max(sizes) <= 2 * ledger.MUCH * most and sum(sizes) == sum(len(value) for _, value in padded)
+    assert max(sizes) <= 2 * ledger.BYTES_LIMIT_FACTOR * most and sum(sizes) == sum(len(value) for _, value in padded)
 
 
 # --- kill -9 -----------------------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ def cells_overlap(patch: pytest.MonkeyPatch) -> None:
 def late_at_the_watermark(patch: pytest.MonkeyPatch) -> None:
     real = watermarks._moved
 
-    def ahead(clock: watermarks.SourceClock, heard: watermarks.Heard, lateness: int) -> watermarks.SourceClock:
+    def ahead(clock: watermarks.SourceClock, heard: watermarks.PartitionTimes, lateness: int) -> watermarks.SourceClock:
         return real(clock, heard, max(lateness - SECOND, 0))
 
     patch.setattr(watermarks, "_moved", ahead)

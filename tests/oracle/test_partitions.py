@@ -18,11 +18,11 @@ from headrace.difference import difference
 from headrace.driver.position import Position
 from headrace.errors import EngineError
 from headrace.reference import reference
+from headrace.sources.protocol import PhysicalWindow
 from headrace.state.manifest import Offsets
 from headrace.stream import Stream
 from headrace.support.event_time import NEVER
 from headrace.task import watermarks
-from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
 from headrace.task.watermarks import PartitionClock, SourceClock
 from headrace.testing import LocalRun, table_stream
@@ -184,7 +184,7 @@ def test_where_all_are_idle_none_holds_back_the_fastest():
 
 
 def test_tuples_of_a_partition_that_nobody_knows_are_an_error():
-    with pytest.raises(EngineError, match=r"partitions that nobody knows: \['c'\]"):
+    with pytest.raises(EngineError, match=r"unknown partitions \['c'\]"):
         moved(SourceClock(partitions={"a": PartitionClock()}), c=1)
 
 

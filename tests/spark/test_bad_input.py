@@ -244,14 +244,14 @@ def test_a_file_that_cannot_be_read(bench: Bench, damage: str, monkeypatch: pyte
     else:
         from headrace.spark import cluster
 
-        file_rows = cluster.dataframes.file_rows
+        piece_rows = cluster.dataframes.piece_rows
 
         def late(sc: Any, files: Any, slots: int) -> Any:
             if any(path == bad for _, path, *_ in files):
                 bad.unlink()
-            return file_rows(sc, files, slots)
+            return piece_rows(sc, files, slots)
 
-        monkeypatch.setattr(cluster.dataframes, "file_rows", late)
+        monkeypatch.setattr(cluster.dataframes, "piece_rows", late)
     error = failure_of(bench.start())
     monkeypatch.undo()
     assert isinstance(error, SourceError)

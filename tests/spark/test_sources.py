@@ -115,14 +115,14 @@ def test_one_large_file_is_split_by_several_tasks(spark, tmp_path, monkeypatch):
     counted = hr.files(spark, tmp_path / "a", time="ts", name="a").aggregate(by=["key"], window="1 hour", n="count(*)")
     monkeypatch.setattr(collect_module, "Splitters", lambda slots: Splitters(3, 1_000))
     partitions = []
-    file_rows = dataframes.file_rows
+    piece_rows = dataframes.piece_rows
 
     def noted(*given):
-        found = file_rows(*given)
+        found = piece_rows(*given)
         partitions.append(found.getNumPartitions())
         return found
 
-    monkeypatch.setattr(dataframes, "file_rows", noted)
+    monkeypatch.setattr(dataframes, "piece_rows", noted)
     assert difference(hr.reference(counted), counted.collect(slots=2)) is None
     sink = hr.sinks.memory()
     run = counted.start(sink, checkpoint=tmp_path / "ckpt", once=True, slots=2, splitters=3, physical_window=1_024)

@@ -3,7 +3,7 @@
 The cache holds machine code and pickles, so a user who can write to its folder can run code as its owner. Invariants:
 
     a cached file is used  =>  no other user can write to it, or replace it or a folder above it (`ownership`)
-    a cached file is used  =>  its name is the hash of everything that the loop was made of (`Kept`), and its checksum is right
+    a cached file is used  =>  its name is the hash of everything that the loop was made of (`LoopCache`), and its checksum is right
     there is no cache      =>  every process compiles its loops itself
 
 A loop is made of its own source or text, of the loops, constants and records that are compiled into it (`_made_of`), and of the

@@ -1,6 +1,6 @@
 """Values as plain Python: for `<` and `==` as streams have them, and as text.
 
-Invariant: `key_of(a) < key_of(b)` iff a stands before b in a sequence, `key_of(a) == key_of(b)` iff they are the same value.
+Invariant: `sort_key(a) < sort_key(b)` iff a stands before b in a sequence, `sort_key(a) == sort_key(b)` iff they are the same value.
 For the reference and for what compares answers; the engine orders and groups in DuckDB and Arrow and uses none of this.
 """
 

@@ -1,6 +1,6 @@
 """Operators that may share the slots of another in this epoch, though not in every one: an exchange less.
 
-    beside   an operator whose tuples lie in the groups of another (`Operator.beside`), and that may take over its results in the
+    beside   an operator whose tuples lie in the groups of another (`Operator.colocate_with`), and that may take over its results in the
              same slot as long as all of a group is in one: where a layout splits a hot group, it is a stage of its own
 
 Invariant: the plan is the same but for stages and for who follows whom, neither of which state depends on. So it may be another

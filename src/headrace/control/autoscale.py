@@ -1,7 +1,7 @@
 """The degree of declustering: how many slots are active.
 
 A slot's occupancy is the share of its time in which it is busy. One more slot when suppliers outnumber beta times the
-consumers (or input waits), or as many as a gain needs (`gain.fewest_more`); one less when none is a supplier and the others could take its work and stay well below the
+consumers (or input waits), or as many as a gain needs (`gain.fewest_added_slots`); one less when none is a supplier and the others could take its work and stay well below the
 threshold, twice in a row. At most one step at a reorganisation: what comes of it is seen before the next.
 """
 

@@ -5,7 +5,7 @@
 A change has costs that no model here counts: other slots read the state, caches are filled again. What is expected of it rests
 on measurements, which differ from epoch to epoch without any cause. A smaller gain could not be told from that, and the next
 reorganisation might undo it. `worth` is the policy's share, a tenth. `noise` is what chance alone makes: `NOISE` and
-`of_busiest` for counts of tuples, `SECONDS` for times.
+`busiest_noise` for counts of tuples, `SECONDS` for times.
 
 Two changes need no gain: those without which a layout does not fit the slots that there are, and giving up what is no longer
 needed (a slot, the grid of a group that has cooled down).

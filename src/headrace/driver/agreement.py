@@ -51,6 +51,6 @@ def _agree(epoch: Epoch, reports: Sequence[Report]) -> bool:
     for stage in range(1, epoch.plan.stages + 1):
         slots = [r for r in reports if r.task.stage == stage]
         before = tuple(sorted(r.task for r in reports if r.task.stage == stage - 1))
-        if len(slots) != epoch.slots or any(slot.heard != before for slot in slots):
+        if len(slots) != epoch.slots or any(slot.producers != before for slot in slots):
             return False
     return True

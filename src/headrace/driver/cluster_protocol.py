@@ -55,7 +55,7 @@ class Cluster(Protocol):
     def static(self, sources: Mapping[str, Source]) -> Any:
         """The rows of sources that are read whole."""
 
-    def taken(self, taken: Sequence[TakenInput], splitters: Splitters) -> Any:
+    def piece_rows(self, inputs: Sequence[TakenInput], splitters: Splitters) -> Any:
         """The rows of what was taken of sources that headrace drives, dealt to splitters."""
 
     def batch(self, batch: Any) -> Any:

@@ -1,14 +1,24 @@
-"""The driver: the papers' master. It runs one epoch after another, and knows in which order; its parts know how.
+"""The driver (the papers' master): it prepares, starts, commits and delivers one epoch after another.
 
-    agreement   reports of tasks that agree           identity   whose state it is
-    outcome     what the state is after an epoch      adapting   layouts and slots, as the load asks for
-    delivery    results to their sinks                progress   what people see of it
-    figures     what an epoch did                     listening  who is told
-    inplace     which tables in place can be trusted  versions   of tables that streams are joined with
+`Driver` fixes the order of the steps. Each step is in a module of its own:
 
-Order of an epoch, each step safe to be the last: look where the source stands (process, replay or stop) - run the
-stages - check that all slots heard the same attempt of every producer - commit the manifest - deliver its outbox -
-clean up. The state of manifest n is computed from that of n - 1 and from nothing else.
+    agreement       repeats an epoch until the reports of its tasks agree
+    cache_index     the caches of state tables that tasks may use
+    delivery        hands results to their sinks
+    fingerprint     describes a logical query
+    identity        decides whether the state belongs to this query and to these inputs
+    layouts         layouts, slots and splitters of each epoch
+    merge_choice    chooses the blocks that an epoch merges
+    outcome         computes the next state from the reports
+    position        decides what to do with a batch of Spark
+    stored_checks   checks the newest manifest when a run starts
+    table_versions  versions of the tables that streams are joined with
+
+An epoch runs in this order, and a crash after any step is safe: make the record `Epoch` - run the stages - check that
+all slots received messages of the same attempt of every producer - commit the manifest - deliver its outbox - delete
+unused files. For sources that headrace drives, the offsets and files of an epoch follow from the last manifest. A batch
+of Spark is processed, replayed or refused (`position`). The state of manifest n follows from manifest n - 1 and the
+reports of epoch n alone.
 """
 
 from __future__ import annotations
@@ -140,7 +150,7 @@ class Driver:
             self.store.storage, capacity=0
         )  # a ledger reads a block once: a mapping would outlive the file
         self.ledgers: dict[str, Ledger] = {
-            name: origin.ledger(known[name] if name in known else origin.taken(), reader)
+            name: origin.ledger(known[name] if name in known else origin.state_type(), reader)
             for name, origin in self.driven.items()
         }
 
@@ -183,7 +193,7 @@ class Driver:
         if error is not None:
             self.listeners.tell(replace(self._untold(), error=f"{type(error).__name__}: {error}"))
         told = self.last is None or self.listeners.newest == self.last.number
-        self.store.close(all_heard=self.listeners.close() and told)
+        self.store.close(all_listeners_told=self.listeners.close() and told)
 
     def hurry(self) -> None:
         """The run is to end: who waits for a server that is away waits no longer."""
@@ -275,7 +285,7 @@ class Driver:
         self.listeners.tell(replace(record, progress=after))
 
     def _file_bytes(self, source: str, items: Sequence[Item]) -> int:
-        return sum(cut.bytes for cut in self.ledgers[source].cuts(source, items))
+        return sum(cut.bytes for cut in self.ledgers[source].inputs(source, items))
 
     def _record(
         self,
@@ -307,7 +317,7 @@ class Driver:
     def tell_again(self) -> None:
         """On start: who listened may not have heard of the newest epoch."""
         last = self.store.last
-        if last is not None and not self.store.all_heard:
+        if last is not None and not self.store.all_listeners_told:
             self.listeners.tell(replace(self._told_by(last), repeated=True))
 
     def _clocks(self, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> dict[str, watermarks.SourceClock]:
@@ -340,7 +350,7 @@ class Driver:
             layouts=layouts,
             state=state,
             tables=self.versions.of_epoch(number),
-            largest=last.splits if last else {},
+            split_times=last.splits if last else {},
             merges=merges_for_slots(self.plan, state, slots, last.number) if last else (),
             renewals=bases_to_renew(self.plan, state, last.number, groups) if last else {},
             ended=tuple(clocks) if final else given.static,
@@ -377,7 +387,7 @@ class Driver:
             sources=found.sources,
             ledgers={name: ledgers.get(name, ledger.state) for name, ledger in self.ledgers.items()},
             tables=dict(epoch.tables),
-            splits=found.splits,
+            splits=found.split_times,
             operators=found.operators,
             outbox=found.outbox,
             totals=found.totals,

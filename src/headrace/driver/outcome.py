@@ -37,7 +37,7 @@ Clocks = Mapping[str, watermarks.SourceClock]
 @dataclass(frozen=True)
 class Outcome:
     sources: dict[str, SourceState]
-    splits: watermarks.Largest
+    split_times: watermarks.SplitTimes
     operators: dict[str, OperatorState]
     outbox: tuple[OutboxEntry, ...]
     totals: Totals
@@ -51,10 +51,10 @@ def compute_outcome(
     """What follows from an epoch whose tasks agreed; `places` are what sources read in it."""
     plan = epoch.plan
     seen: watermarks.Seen = {}
-    splits: watermarks.Largest = dict(epoch.largest)
+    split_times: watermarks.SplitTimes = dict(epoch.split_times)
     for report in reports:
         watermarks.merge_times(seen, report.seen)
-        watermarks.merge_split_times(splits, report.largest)
+        watermarks.merge_split_times(split_times, report.split_times)
     clocks = watermarks.advance_clocks(plan, epoch.clocks, seen, ended=epoch.ended)
     before = last.sources if last else {}
     sources = {
@@ -71,7 +71,7 @@ def compute_outcome(
     outbox = _outbox(reports)
     operators, held = _operators(epoch, reports, clocks)
     totals = _totals(plan, last.totals if last else Totals(), sources, outbox, reports)
-    return Outcome(sources, splits, operators, outbox, totals, _work(last, epoch, reports, held), held)
+    return Outcome(sources, split_times, operators, outbox, totals, _work(last, epoch, reports, held), held)
 
 
 # --- sources and results ---------------------------------------------------------------------------------------------
@@ -156,7 +156,7 @@ def _operators(
 ) -> tuple[dict[str, OperatorState], dict[str, list[float]]]:
     """The state of every operator, and about how many tuples of it are still needed, by input."""
     plan = epoch.plan
-    extra = {name: data for report in reports for name, data in report.noted.items()}
+    new_notes = {name: notes for report in reports for name, notes in report.notes.items()}
     began = watermarks.operator_watermarks(plan, epoch.clocks)
     producers = watermarks.operator_watermarks(plan, clocks)
     arrived = watermarks.operator_watermarks(plan, watermarks.arrival_clocks(clocks))
@@ -164,16 +164,18 @@ def _operators(
     for operator in plan.operators:
         state = epoch.state.get(operator.name)
         before = state or OperatorState(tuple(() for _ in operator.schemas), {})
-        notes = [report.noted[operator.name] for report in reports if operator.name in report.noted]
-        own = operator.merge_notes(state.extra if state else None, notes)
+        of_slots = [report.notes[operator.name] for report in reports if operator.name in report.notes]
+        notes = operator.merge_notes(state.notes if state else None, of_slots)
         times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
         moved = list(zip(*(watermarks.input_watermarks(plan, operator, of) for of in (began, producers)), strict=True))
-        bounds = operator.keep_from(watermarks.input_watermarks(plan, operator, times), extra.get(operator.owner, {}))
+        bounds = operator.keep_from(
+            watermarks.input_watermarks(plan, operator, times), new_notes.get(operator.owner, {})
+        )
         inputs = tuple(
             _live(operator, side, blocks, epoch, reports, bounds[side], moved[side])
             for side, blocks in enumerate(before.inputs)
         )
-        found[operator.name] = OperatorState(inputs, own, tables_after(operator, before, epoch, reports))
+        found[operator.name] = OperatorState(inputs, notes, tables_after(operator, before, epoch, reports))
         sides = zip(inputs, bounds, strict=True)
         held[operator.name] = [sum(_needed(block, bound) for block in blocks) for blocks, bound in sides]
     return found, held

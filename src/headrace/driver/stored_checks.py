@@ -1,10 +1,10 @@
-"""What a manifest must say before anything is computed from it.
+"""Checks of the newest manifest before anything is computed from it.
 
-A manifest may be whole, its checksum right, and still say what no run ever wrote: somebody edited it and sealed it
-again. The store knows blocks and numbers; what stands in the other sections is known here.
+A manifest can have the right checksum and still hold what no run ever wrote, because a person edited it and sealed it
+again. The store checks blocks and numbers, this module checks the other sections.
 
-    check(last) returns        =>  every section has the form that the driver writes
-    check_for(plan, last) returns  =>  and it has what this plan will look for
+    check_manifest(last) returns            =>  every section has the form that the driver writes
+    check_manifest_for(plan, last) returns  =>  and the manifest has everything that this plan reads
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def check_manifest(last: Manifest) -> None:
 
 
 def check_manifest_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, DrivenOrigin] | None = None) -> None:
-    """Refuse a manifest that lacks what a plan has; `check` and a look at the query come first."""
+    """Refuse a manifest that lacks what a plan has; call `check_manifest` and compare the query first."""
     try:
         if set(last.sources) != {source.name for source in plan.sources}:
             raise validators.refuse(
@@ -75,7 +75,7 @@ def check_manifest_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str
         if last.control:
             _decided(plan, ControlState.from_json(last.control))
         for name, origin in (driven or {}).items():
-            if not isinstance(last.ledgers.get(name), origin.taken):
+            if not isinstance(last.ledgers.get(name), origin.state_type):
                 raise validators.refuse(
                     "ledgers", f"an object with what was taken of {printable(name)}", list(last.ledgers)
                 )
@@ -154,5 +154,5 @@ def _operator(operator: Operator, state: OperatorState, groups: int) -> None:
             wanted = f"a list of {groups}, one for each group, or of as many for each of {lying.units}"
             raise validators.refuse(f"{key}.rows", wanted, len(table.rows))
     for key, is_right in _EXTRA.items():
-        if key in state.extra:
-            is_right(state.extra[key], f"operators.{operator.name}.extra.{key}")
+        if key in state.notes:
+            is_right(state.notes[key], f"operators.{operator.name}.extra.{key}")

@@ -30,7 +30,7 @@ from headrace.evolve.compare import Comparison
 from headrace.evolve.pin_columns import pin_columns
 from headrace.evolve.table_names import rename_tables
 from headrace.query import nodes
-from headrace.sources.protocol import driven_sources, is_driven
+from headrace.sources.protocol import driven_sources
 from headrace.state.checkpoint_folder import WriterLock
 from headrace.state.fsync import sync_path
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
@@ -117,7 +117,7 @@ def _check_places(last: Manifest, roots: Sequence[nodes.Node]) -> None:
     """Refuse what a run would: sources that go on, and read something else."""
     origins = {name: s.origin for name, s in nodes.named_sources(*roots).items() if name in last.sources}
     found = {name: getattr(origin, "place", None) for name, origin in origins.items()}
-    static = [name for name, origin in origins.items() if origin.bounded and not is_driven(origin)]
+    static = [name for name, origin in origins.items() if origin.bounded]
     places = {name: place for name, place in found.items() if place is not None}
     identity.check_source_places(last, places, driven_sources(origins), static)
 
@@ -156,8 +156,8 @@ def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: QueryMe
     arrived = {name: NEVER if largest is None else largest + 1 for name, largest in known.items()}
     before, added = incomplete_operators(last.query), {o.name for o in plan.operators if o.name not in found.kept}
     begun = {name: before[old] for name, old in found.kept.items() if old in before}
-    extra = {name: last.operators[old].extra for name, old in found.kept.items() if old in last.operators}
-    complete = incomplete.complete_since(plan, arrived, begun, added, extra)
+    notes = {name: last.operators[old].notes for name, old in found.kept.items() if old in last.operators}
+    complete = incomplete.complete_since(plan, arrived, begun, added, notes)
     making = {name for name in added if operator_kind(name) != compare.ORDER}
     for result in plan.results:
         if found.results[result] is None or making & new.above(result):

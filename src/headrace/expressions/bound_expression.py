@@ -1,10 +1,10 @@
 """An expression over both sides of a join as DuckDB binds it: every value with its type, every cast that it makes.
 
-What belongs to one side alone is taken out first: DuckDB computes it once for each tuple (`Given`), and what is left is
+What belongs to one side alone is taken out first: DuckDB computes it once for each tuple (`SideColumn`), and what is left is
 about pairs.
 
-Invariant: a `Node` says everything that DuckDB's plan says. Syntax, types and attributes that are not listed here raise
-`Unbound`, so that nothing in a plan is ignored.
+Invariant: a `BoundNode` says everything that DuckDB's plan says. Syntax, types and attributes that are not listed here raise
+`UnknownExpression`, so that nothing in a plan is ignored.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class WindowAggregate(WithholdingOperator, AppendedState):
     def watermark(self, inputs: Sequence[int]) -> int:
         return move_back(inputs[0], self.windows.window)
 
-    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
         """Start of the first window that is not closed: position t is in an open window iff t >= this."""
         if inputs[0] in (NEVER, FOREVER):
             return [inputs[0]]

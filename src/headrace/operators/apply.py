@@ -99,18 +99,18 @@ class ApplyOperator(UnkeyedOperator, AppendedState):
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
         return tuples.select(names)
 
-    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
         return list(inputs)
 
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """The largest `ts` of all its results."""
         return {EMITTED: max(noted[EMITTED] for noted in ({EMITTED: NEVER, **(before or {})}, *notes))}
 
-    def emitted_before(self, arrived: int | None, extra: Mapping[str, Any]) -> int | None:
+    def emitted_before(self, arrived: int | None, notes: Mapping[str, Any]) -> int | None:
         """A processor may give its results any `ts` after that of their cause."""
         if arrived in (None, NEVER):
             return arrived
-        return max(arrived, int(extra[EMITTED]) + 1) if EMITTED in extra else None
+        return max(arrived, int(notes[EMITTED]) + 1) if EMITTED in notes else None
 
     # --- its work ------------------------------------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class _SlotCalls:
         self.grouping = grouping
         self.members = grouping.members(groups, slot.total)
         self.before, self.after = slot.before[0], slot.after[0]
-        self.last = slot.largest(operator.split) if self.after == FOREVER else None
+        self.last = slot.split_time(operator.split) if self.after == FOREVER else None
         self.reached = slot.reached if self.after == FOREVER else NEVER
         self.end = None if self.last is None else max(self.last, self.reached)  # so that no output is late
         self.emitted = NEVER

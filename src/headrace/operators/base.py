@@ -82,7 +82,7 @@ class Slot(Protocol):
     def reached(self) -> int:
         """At the end: the watermark that the first input has before it ends, which is the same under any cut into epochs."""
 
-    def largest(self, split: str) -> int | None:
+    def split_time(self, split: str) -> int | None:
         """The largest `ts` that a split was given so far, by all tasks of the stages before; None: nothing yet."""
 
     def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
@@ -116,11 +116,11 @@ class Slot(Protocol):
         """Count rows that were read from the state, and pairs that a join compared with its window or its predicate."""
 
     @property
-    def noted(self) -> Mapping[str, Any]:
-        """What the operator noted in the epoch before."""
+    def notes(self) -> Mapping[str, Any]:
+        """Return the notes of the operator as the last manifest has them."""
 
     def note(self, **data: Any) -> None:
-        """Keep small facts beside the state."""
+        """Set the notes of the operator: small facts that the next manifest keeps beside its state."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +209,11 @@ class Operator(ABC):
         return self.watermark(inputs)
 
     @abstractmethod
-    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
-        """Per input, the smallest position that a tuple still to come can need; state below it has expired."""
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
+        """Return for each input the smallest position that a later tuple can need. State below it has expired.
+
+        inputs: the watermarks of the inputs after the epoch. notes: those that the operator's `owner` wrote in the epoch.
+        """
 
     @property
     def longest_window(self) -> int | None:
@@ -222,9 +225,9 @@ class Operator(ABC):
         """How much older than a result what it depends on can be; None: any amount."""
         return self.longest_window
 
-    def emitted_before(self, arrived: int | None, extra: Mapping[str, Any]) -> int | None:
+    def emitted_before(self, arrived: int | None, notes: Mapping[str, Any]) -> int | None:
         """A time before which all of its results so far are, when all of its input so far is before `arrived`; None: no
-        time is known. extra: what it keeps beside its state."""
+        time is known. notes: what it keeps beside its state."""
         return arrived
 
     @property
@@ -331,7 +334,10 @@ class Operator(ABC):
 
     @property
     def owner(self) -> str:
-        """The operator that stands for it in a plan that a user sees: itself, or one that prepares its input."""
+        """Return the operator that represents this one in the plan that a user sees: itself, or one that prepares its input.
+
+        `keep_from` also gets the notes that the owner wrote in the epoch.
+        """
         return self.name
 
 
@@ -385,7 +391,7 @@ class ReplacedState(Operator):
     def holds_tuples(self) -> bool:
         return True
 
-    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
         return [NEVER] * len(inputs)
 
 

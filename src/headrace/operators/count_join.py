@@ -44,7 +44,7 @@ class RankOperator(SequentialOperator):
     def run(self, slot: Slot) -> Results:
         if not slot.groups(0):  # all is in one slot
             return
-        given = tuple(slot.noted.get("given", (0, 0)))
+        given = tuple(slot.notes.get("given", (0, 0)))
         ready = []
         for side in (0, 1):
             released, waiting = order.release_in_sequence(slot.held(side, self.schemas[side], None), slot.bound)
@@ -181,8 +181,8 @@ class CountJoinOperator(JoinOperator):
     def watermark(self, inputs: Sequence[int]) -> int:
         return min(inputs)
 
-    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
-        totals = ranks.get("given", [0, 0])
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
+        totals = notes.get("given", [0, 0])
         done = min(inputs) == FOREVER
         if self.in_substreams and not done:
             return [NEVER, NEVER]

@@ -188,7 +188,7 @@ class UnmatchedOperator(PairedOperator, AppendedState):
     def watermark(self, inputs: Sequence[int]) -> int:
         return min(inputs)
 
-    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
         return [inputs[1], inputs[1]]
 
     @property

@@ -35,7 +35,7 @@ class StatelessOperator(UnkeyedOperator):
         steps = narrow_table_steps(self.steps, dict(table_columns_needed(self.steps, live)))
         return replace(self, schemas=schemas, schema=schema_after(steps, schemas[0]), groupings=groupings, steps=steps)
 
-    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
         return [NEVER]
 
     @property

@@ -67,7 +67,7 @@ class TimeJoinOperator(JoinOperator):
     def watermark(self, inputs: Sequence[int]) -> int:
         return min(move_back(inputs[0], self.w2), move_back(inputs[1], self.w1))
 
-    def keep_from(self, inputs: Sequence[int], ranks: Mapping[str, Any]) -> list[int]:
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
         return [move_back(inputs[1], self.w1), move_back(inputs[0], self.w2)]
 
     @property

@@ -290,7 +290,7 @@ def _column(delivered: pa.Table, field: pa.Field, source: nodes.Source, name: st
 
 def _all_of(source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
     origin = source.origin
-    if not origin.bounded:
+    if not origin.readable_whole:
         msg = (
             f"source {name!r} has no end, so there is no complete answer; give reference its tuples as"
             " epochs=[...], or build the query on a bounded source"

@@ -27,7 +27,7 @@ UNIX_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class DictTable:
-    """A keyed table of one substream; see `headrace.processor.Table`."""
+    """A keyed table of one substream; see `headrace.processor.ProcessorTable`."""
 
     def __init__(self, name: str, declared: StateTable) -> None:
         self._name, self._declared = name, declared

@@ -104,7 +104,7 @@ def collect(
 
 def _demand_bounded(sources: Mapping[str, nodes.Source]) -> None:
     for name, source in sources.items():
-        if not source.origin.bounded:
+        if not source.origin.readable_whole:
             raise QueryError(f"collect needs bounded input; {name!r} is a streaming DataFrame; use start(...)")
 
 
@@ -115,8 +115,11 @@ def _bounded_rows(
     static = {name: source for name, source in sources.items() if name not in ledgers}
     for ledger in ledgers.values():
         ledger.keep_to_list()
-    taken = [cut for name, ledger in ledgers.items() for cut in ledger.cuts(name, ledger.waiting())]
-    return [*([cluster.static(static)] if static else []), *([cluster.taken(taken, Splitters(slots))] if taken else [])]
+    taken = [cut for name, ledger in ledgers.items() for cut in ledger.inputs(name, ledger.waiting())]
+    return [
+        *([cluster.static(static)] if static else []),
+        *([cluster.piece_rows(taken, Splitters(slots))] if taken else []),
+    ]
 
 
 def _log_left_out(last: Manifest | None) -> None:

@@ -40,9 +40,9 @@ class Intake:
     def take(self, last: Manifest | None) -> dict[str, Sequence[Item]]:
         """Return by source what the epoch after `last` takes."""
         items = {name: ledger.waiting() for name, ledger in self._ledgers.items()}
-        waiting = {name: self._ledgers[name].left(found, []) for name, found in items.items()}
+        waiting = {name: self._ledgers[name].remaining(found, []) for name, found in items.items()}
         taken = {name: self._choose(name, found, waiting, last) for name, found in items.items()}
-        self.waits = {name: self._ledgers[name].left(found, taken[name]) for name, found in items.items()}
+        self.waits = {name: self._ledgers[name].remaining(found, taken[name]) for name, found in items.items()}
         return taken
 
     def _choose(

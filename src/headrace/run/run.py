@@ -30,7 +30,7 @@ from headrace.query import nodes
 from headrace.run.feed_watch import FeedWatch
 from headrace.run.intake import Intake, longest_window
 from headrace.run.silence import Silence
-from headrace.sources.protocol import Item, is_driven
+from headrace.sources.protocol import Item
 from headrace.support import shutdown
 from headrace.support.terminal_text import printable
 from headrace.task.epoch import Epoch
@@ -438,10 +438,10 @@ class Run:
         if self._static and self._driver.last is None:
             rows.append(self._cluster.static(self._static))
         ledgers = self._driver.ledgers
-        cuts = [cut for name, items in taken.items() for cut in ledgers[name].cuts(name, items)]
-        if cuts:
-            read = sum(cut.bytes for cut in cuts)
-            rows.append(self._cluster.taken(cuts, self._driver.adapting.splitters(read)))
+        inputs = [cut for name, items in taken.items() for cut in ledgers[name].inputs(name, items)]
+        if inputs:
+            read = sum(cut.bytes for cut in inputs)
+            rows.append(self._cluster.piece_rows(inputs, self._driver.adapting.splitters(read)))
         before, waits = self._driver.last, self._intake.waits
         idle, quiet = self._silence.silent_sources(self._watch.looked, waits), self._silence.silent_partitions(waits)
         self._driver.run(position, partial(self._execute, rows), final=final, idle=idle, quiet=quiet, taken=taken)
@@ -463,4 +463,4 @@ class Run:
 
 
 def is_stream(source: nodes.Source) -> bool:
-    return is_driven(source.origin) or not source.origin.bounded
+    return not source.origin.bounded

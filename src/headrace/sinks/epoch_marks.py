@@ -37,7 +37,7 @@ class MarkingSink(ABC):
 
     @abstractmethod
     def _noted(self, query: str, result: str) -> int | None:
-        """The newest epoch of a result, if it has one; `Away`: nobody knows now."""
+        """Return the newest epoch of a result, None if there is none. Raises `Unreachable` while the other side is unreachable."""
 
 
 def mark_of(delivery: Delivery) -> str:

@@ -1,8 +1,8 @@
-"""Clients of a Kafka cluster: their settings, which nobody may see, and what goes wrong, in words.
+"""Clients of a Kafka cluster: their settings, which are kept secret, and the texts of their errors.
 
-Away        the cluster cannot be reached, or cannot take anything now
-Fenced      another producer with the same name was begun
-SinkError   it does not help to wait
+Unreachable  the cluster cannot be reached, or cannot take anything now
+Fenced       another producer with the same name was begun
+SinkError    it does not help to wait
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class WaitLimit:
         self._hurry.set()
 
     def wait_for(self, attempt: Callable[[], _T]) -> _T:
-        """What the attempt gives; again after `Away`, for as long as there is patience."""
+        """Return what `attempt` returns; repeat it after `Unreachable`, until the time limit is reached."""
         began, said, pause = time.monotonic(), -SAY_AGAIN, FIRST
         while True:
             try:

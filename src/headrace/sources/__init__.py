@@ -20,7 +20,12 @@ class Origin(Protocol):
     """What stands behind a `Source`."""
 
     @property
-    def bounded(self) -> bool: ...
+    def bounded(self) -> bool:
+        """Whether all of its tuples are there when a run starts."""
+
+    @property
+    def readable_whole(self) -> bool:
+        """Whether `table()` can read all tuples that are there now."""
 
     @property
     def place(self) -> str | None:
@@ -49,6 +54,7 @@ class TableOrigin:
     """An Arrow table as a source: for tests and small experiments."""
 
     bounded = True
+    readable_whole = True
     place = None
 
     def __init__(self, table: pa.Table) -> None:

@@ -19,8 +19,8 @@ from typing import ClassVar
 import pyarrow as pa
 
 from headrace.errors import CorruptState
+from headrace.sources.file_pieces import FILES, FilesReader, FileToRead
 from headrace.sources.files import FilesOrigin, Spent
-from headrace.sources.physical_windows import FILES, FilesReader, FileToRead
 from headrace.sources.protocol import NO_MESSAGES, MessageAmount
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.manifest import LedgerState
@@ -91,10 +91,10 @@ class FileLedger:
         ends = accumulate(file.bytes for file in waiting)
         return list(waiting[: max(1, sum(1 for _ in takewhile(lambda end: end <= MOST_EPOCH_BYTES, ends)))])
 
-    def left(self, waiting: Sequence[TakenFile], chosen: Sequence[TakenFile]) -> dict[str, int]:
+    def remaining(self, waiting: Sequence[TakenFile], chosen: Sequence[TakenFile]) -> dict[str, int]:
         return {"": len(waiting) - len(chosen)}
 
-    def cuts(self, source: str, chosen: Sequence[TakenFile]) -> list[FileToRead]:
+    def inputs(self, source: str, chosen: Sequence[TakenFile]) -> list[FileToRead]:
         return [FileToRead(source, self.path(file), file.bytes, file.modified) for file in chosen]
 
     def path(self, file: TakenFile) -> Path:

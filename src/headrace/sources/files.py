@@ -1,6 +1,6 @@
 """Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`; also `epoch-*/part-*` in folders of it.
 
-A task is handed pieces of files by name (`headrace.sources.physical_windows`) and reads the columns itself. A file is taken once,
+A task is handed pieces of files by name (`headrace.sources.file_pieces`) and reads the columns itself. A file is taken once,
 in the order of (modification time, name), or of names alone, and must be complete when its name appears: write it under a
 name that begins with `_` or `.`, then rename it. So must an `epoch-*` folder, with all its parts: `sinks.parquet(parts=True)` writes such.
 """
@@ -42,8 +42,9 @@ class FilesOrigin:
     by_name: bool = False  # the order in which they are taken; else by when they were last changed
 
     driven = "files"
-    taken = LedgerState
-    bounded = True  # as it is now; a run by `start` follows it as it grows
+    state_type = LedgerState
+    bounded = False  # a run follows it as it grows
+    readable_whole = True  # `collect` and `reference` read what is there now
 
     def ledger(self, state: LedgerState, reader: BlockReader) -> Any:
         from headrace.sources.file_ledger import FileLedger

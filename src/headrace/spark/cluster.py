@@ -59,8 +59,8 @@ class SparkCluster:
     def static(self, sources: Mapping[str, Source]) -> Any:
         return dataframes.static_rows(sources, self.columns)
 
-    def taken(self, taken: Sequence[TakenInput], splitters: Splitters) -> Any:
-        return dataframes.file_rows(self.spark.sparkContext, taken, splitters)
+    def piece_rows(self, inputs: Sequence[TakenInput], splitters: Splitters) -> Any:
+        return dataframes.piece_rows(self.spark.sparkContext, inputs, splitters)
 
     def batch(self, batch: Any) -> Any:
         return dataframes.to_rows(batch)

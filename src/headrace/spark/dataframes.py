@@ -71,6 +71,10 @@ class DataFrameOrigin:
         return not self.df.isStreaming
 
     @property
+    def readable_whole(self) -> bool:
+        return self.bounded
+
+    @property
     def driven(self) -> str:
         return "static" if self.bounded else "stream"
 
@@ -218,14 +222,14 @@ def stream_rows(sources: Mapping[str, Source], columns: Columns) -> DataFrame:
     )
 
 
-def file_rows(sc: SparkContext, taken: Sequence[TakenInput], splitters: Splitters) -> RDD[Row]:
-    """Files and messages as physical windows, by where they are: one partition for each splitter."""
-    hands = [[_named(portion) for portion in hand] for hand in assign_pieces(taken, splitters)]
-    return sc.parallelize(hands, max(1, len(hands))).flatMap(list)
+def piece_rows(sc: SparkContext, inputs: Sequence[TakenInput], splitters: Splitters) -> RDD[Row]:
+    """Return descriptions of the pieces of files and topics as rows: one partition for each splitter."""
+    dealt = [[_piece_row(each) for each in pieces] for pieces in assign_pieces(inputs, splitters)]
+    return sc.parallelize(dealt, max(1, len(dealt))).flatMap(list)
 
 
-def _named(portion: SourcePiece) -> Row:
-    return portion.source, PIECE_KIND, json.dumps(asdict(portion.piece)).encode()  # type: ignore[call-overload]
+def _piece_row(found: SourcePiece) -> Row:
+    return found.source, PIECE_KIND, json.dumps(asdict(found.piece)).encode()  # type: ignore[call-overload]
 
 
 def to_rows(df: DataFrame) -> RDD[Row]:

@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from headrace.columnar import duck
+from headrace.sources.protocol import PhysicalWindow
 from headrace.spark import privacy, worker_memory
 from headrace.spark.dataframes import PIECE_KIND, Row
 from headrace.spark.task_errors import error_of_death, error_of_job, send_errors
@@ -28,7 +29,7 @@ from headrace.state.storage import Storage, open_storage
 from headrace.support import shutdown
 from headrace.task import user_code_notes
 from headrace.task.block_writer import Task
-from headrace.task.epoch import Epoch, PhysicalWindow
+from headrace.task.epoch import Epoch
 from headrace.task.messages import Message, decode, encode, unpack
 from headrace.task.splitters import SourcePiece, read_windows, reader_of
 from headrace.task.stages import run_splitter, run_stage

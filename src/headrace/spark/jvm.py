@@ -5,7 +5,7 @@
 
 pyspark gives a JVM that it starts a folder, into which the JVM writes its port. If pyspark is interrupted, it removes the
 folder; the JVM then fails before it reads its standard input, and stays for good. So the code that starts a JVM must not be
-interrupted: `attend` runs it in a thread, which no signal reaches.
+interrupted: `run_beside_jvm` runs it in a thread, which no signal reaches.
 """
 
 from __future__ import annotations

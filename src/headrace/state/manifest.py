@@ -5,7 +5,7 @@
 
 The text has exactly one spelling, so any flipped bit is seen, even one that leaves the JSON value alone.
 
-What is stored has one version, `FORMAT`, for all sections together: any change of what a section says is a new format.
+What is stored has one version, `STATE_FORMAT`, for all sections together: any change of what a section says is a new format.
 Sections that only their owner understands are kept here as JSON: `position`, `query` and `work` (engine), `layouts`
 (routing), `control` and `decisions` (control).
 """
@@ -78,7 +78,7 @@ class OperatorState:
     """Blocks of one stateful operator, per input in order of arrival, its tables, and what else it must remember."""
 
     inputs: tuple[tuple[Block, ...], ...] = ()
-    extra: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
     tables: dict[str, TableState] = field(default_factory=dict)
 
     @property
@@ -90,7 +90,7 @@ class OperatorState:
     def to_json(self) -> dict[str, Any]:
         return {
             "inputs": [[block.to_json() for block in blocks] for blocks in self.inputs],
-            "extra": self.extra,
+            "extra": self.notes,
             "tables": {name: table.to_json() for name, table in self.tables.items()},
         }
 

@@ -25,7 +25,7 @@ Invariants, from which it follows that no row comes back and none is lost:
    group without rows. Such a group was given an empty base in the epoch n that took its last row: what it had before has
    died by 2, and of epoch n it has no rows at all.
 5. Of every epoch it is known how many of its rows are live, the newest of their key and no tombstones, and how many
-   tombstones it wrote (`Age`). A block is also dropped when no epoch from its low to its high has a live row, and none a
+   tombstones it wrote (`EpochRange`). A block is also dropped when no epoch from its low to its high has a live row, and none a
    tombstone either or no other block has a low before its high. Whatever row it has, then, is hidden by a newer row that is
    live, or by a tombstone; that stays as long as there is a block that may have a row older than it. So what is rewritten
    regularly goes by itself, and costs no base.
@@ -122,7 +122,7 @@ def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 
 
 def narrow_columns(rows: pa.Table) -> pa.Table:
-    """Rows as they lie in a block; `widened` is what undoes it."""
+    """Return rows as a block stores them; `widen_columns` is the inverse."""
     if not rows.num_rows:
         return rows
     at = np.asarray(rows.column(EPOCH_COLUMN))

@@ -143,18 +143,18 @@ class StateStore:
         if self.last is None or self.delivered == self.last.number:
             return True
         left = self._lease.left if self._lease else ""
-        return left in (_heard(self.last.number), _delivered(self.last.number))
+        return left in (_told_mark(self.last.number), _delivered_mark(self.last.number))
 
     @property
-    def all_heard(self) -> bool:
+    def all_listeners_told(self) -> bool:
         """Whether the run before this one ended in order, and all who listened to it heard of its newest epoch."""
-        return self.last is not None and self._lease is not None and self._lease.left == _heard(self.last.number)
+        return self.last is not None and self._lease is not None and self._lease.left == _told_mark(self.last.number)
 
-    def close(self, *, all_heard: bool = False) -> None:
+    def close(self, *, all_listeners_told: bool = False) -> None:
         self.revoke()
         if self._lease is not None:
-            told = all_heard or self.all_heard  # who committed nothing leaves what it found
-            left = _heard if told else _delivered if self.all_delivered else None
+            told = all_listeners_told or self.all_listeners_told  # who committed nothing leaves what it found
+            left = _told_mark if told else _delivered_mark if self.all_delivered else None
             self._lease.release(left(self.last.number) if left and self.last else "")
 
     def __enter__(self) -> Self:
@@ -362,9 +362,9 @@ class StateStore:
 _INTACT = "The epoch before is intact: repair the disk or make room, then start again"
 
 
-def _heard(number: int) -> str:
+def _told_mark(number: int) -> str:
     return f"{ENDED}epoch {number} was told"
 
 
-def _delivered(number: int) -> str:
+def _delivered_mark(number: int) -> str:
     return f"{ENDED}epoch {number} was delivered"

@@ -302,7 +302,7 @@ def secret_spellings(secrets: Iterable[str]) -> list[str]:
 
 
 def remove_secrets(secrets: Iterable[str], text: str) -> str:
-    """Return a text without secrets, which are `spelled`."""
+    """Return a text without secrets, which come in all their spellings."""
     for each in secrets:
         where = re.escape(each) if len(each) >= LONG_SECRET else _WORD.format(re.escape(each))
         text = re.sub(where, HIDDEN, text)

@@ -1,10 +1,9 @@
-"""How Spark's Python workers and our own runs leave without a word when there is nothing to say.
+"""Quiet shutdown of Spark's Python workers and of active runs.
 
-Spark closes the sockets of idle Python workers before it ends them; one that notices reports its own end as an error.
-`leave_quietly`, called in a task, makes the worker look first whether anybody is still there.
-`uninterrupted` is for cleaning up, which a second Ctrl-C must not end half-way.
-When the interpreter ends, runs that go on are stopped as by `run.stop()`, within `PATIENCE`: otherwise Spark would report
-batches whose Python is gone.
+Spark closes the sockets of idle Python workers before it ends them. A worker that notices would report its own end as an
+error. `quiet_worker_exit`, called in a task, makes the worker check first whether the other end is still there.
+`uninterrupted` protects cleaning up, which a second Ctrl-C must not end half-way. When the interpreter ends, active runs
+are stopped as by `run.stop()`, within `EXIT_SECONDS`: otherwise Spark would report batches whose Python process is gone.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ def _spoken_to(connection: socket.socket) -> bool:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Signals to end have no effect in this block. It is for cleaning up, which takes no longer than `PATIENCE`."""
+    """Signals to end have no effect in this block. It is for cleaning up, which takes no longer than `EXIT_SECONDS`."""
     if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted by signals
         yield
         return

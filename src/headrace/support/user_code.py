@@ -4,7 +4,7 @@ Invariant: whatever such code raises becomes an error that names it. This includ
 KeyboardInterrupt, which would otherwise end a task or the program without an explanation. Only an exception that comes from a
 signal, such as Ctrl-C, passes through unchanged: the user wants to end the program.
 
-A task that could die in such code notes each call before it is made (`noted_by`), so that the driver can name the code.
+A task that could die in such code notes each call before it is made (`note_calls`), so that the driver can name the code.
 """
 
 from __future__ import annotations

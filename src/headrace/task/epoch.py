@@ -1,4 +1,4 @@
-"""What the tasks of an epoch are given: the record of the epoch, and the physical windows that splitters read.
+"""The record of an epoch, which every task of the epoch gets.
 
 Invariant: all tasks of an epoch get the same `Epoch`, and nothing in it changes while they run.
 """
@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-import pyarrow as pa
-
 from headrace import plan as p
 from headrace.routing import Layout
 from headrace.sinks import PartSink
-from headrace.sources.protocol import NO_MESSAGES, MessageAmount, Reader, UnreadMessages
+from headrace.sources.protocol import Reader
 from headrace.state.blocks import Block
 from headrace.state.caches import CacheStamps
 from headrace.state.manifest import OperatorState, TableVersion
@@ -49,7 +47,7 @@ class Epoch:
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # by slot
     tables: Mapping[str, TableVersion] = field(default_factory=dict)  # by name: the tables that streams are joined with
-    largest: Mapping[str, int] = field(default_factory=dict)  # by split: the largest `ts` of all epochs before
+    split_times: Mapping[str, int] = field(default_factory=dict)  # by split: the largest `ts` of all epochs before
     renewals: Mapping[str, Mapping[str, tuple[int, ...]]] = field(
         default_factory=dict
     )  # by operator and state table: groups
@@ -85,16 +83,3 @@ class Epoch:
         """Names of the blocks that are live when this epoch begins."""
         state = [block.name for state in self.state.values() for block in state.blocks]
         return frozenset([*state, *(version.block.name for version in self.tables.values())])
-
-
-@dataclass(frozen=True)
-class PhysicalWindow:
-    """Rows of a source that a splitter reads at once."""
-
-    source: str
-    rows: pa.Table
-    arrived: float | None = None  # seconds; for latency only
-    path: str | None = None  # the file or messages that the rows come from, for errors; such rows are already checked
-    partition: str = watermarks.UNPARTITIONED
-    unread: UnreadMessages | None = None  # messages of the window that could not be read
-    amount: MessageAmount = NO_MESSAGES

@@ -63,7 +63,7 @@ def with_reason_columns(schema: pa.Schema) -> pa.Schema:
 
 
 def edge_failure_points(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], FailurePoint]:
-    """The places of the steps along edges, by `key_of`."""
+    """The places of the steps along edges, by `step_key`."""
     found: dict[tuple[Any, ...], FailurePoint] = {}
     for edge in plan.edges:
         for depth, step in enumerate(edge.steps):

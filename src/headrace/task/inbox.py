@@ -37,8 +37,8 @@ class Inbox:
 
     inputs: Inputs = field(default_factory=Inputs)
     seen: watermarks.Seen = field(default_factory=dict)
-    largest: watermarks.Largest = field(default_factory=dict)
-    heard: list[Attempt] = field(default_factory=list)
+    split_times: watermarks.SplitTimes = field(default_factory=dict)
+    producers: list[Attempt] = field(default_factory=list)
     promised: int = 0  # messages, by those who sent them
     received: int = 0
 
@@ -50,8 +50,8 @@ class Inbox:
             head = message.read(RowsHead)
             self.inputs.add_rows(head.operator, head.input, unpack(message.body))
 
-    def hear(self, goodbye: Goodbye) -> None:
-        self.heard.append(goodbye.task)
+    def add_goodbye(self, goodbye: Goodbye) -> None:
+        self.producers.append(goodbye.task)
         self.promised += goodbye.messages
         watermarks.merge_times(self.seen, goodbye.seen)
-        watermarks.merge_split_times(self.largest, goodbye.largest)
+        watermarks.merge_split_times(self.split_times, goodbye.split_times)

@@ -22,7 +22,7 @@ import pyarrow as pa
 
 from headrace.errors import EngineError
 from headrace.state.blocks import Block
-from headrace.task.watermarks import Largest, Seen
+from headrace.task.watermarks import Seen, SplitTimes
 
 LENGTH = struct.Struct("<Q")  # of the index of a packet
 ALIGNMENT = 16  # bytes
@@ -133,16 +133,16 @@ class Goodbye(Head):
     kind = "goodbye"
     task: Attempt
     seen: Seen
-    largest: Largest
+    split_times: SplitTimes
     messages: int  # sent to this slot, the goodbye not counted
 
     def to_json(self) -> Any:
-        return [self.task, self.seen, self.largest, self.messages]
+        return [self.task, self.seen, self.split_times, self.messages]
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        task, seen, largest, messages = data
-        return cls(Attempt(*task), seen, largest, messages)
+        task, seen, split_times, messages = data
+        return cls(Attempt(*task), seen, split_times, messages)
 
 
 # --- the wire ------------------------------------------------------------------------------------------------------

@@ -106,14 +106,14 @@ class Outlet:
             self.work.passed(edge.name, table.num_rows, passed)
         walk.finish()
 
-    def finish(self, seen: Seen, heard: Sequence[Attempt], began: TaskTimer) -> Iterator[Message]:
+    def finish(self, seen: Seen, producers: Sequence[Attempt], began: TaskTimer) -> Iterator[Message]:
         """The report, then a goodbye to every slot of the next stage."""
         self.report.doubted(undecided_pairs.take_noted())
-        report = self.report.finished(seen, heard, *began.passed())
+        report = self.report.finished(seen, producers, *began.passed())
         yield self._count(Message.of(self.task.partition % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.stages:
             for slot in range(self.epoch.slots):
-                yield Message.of(slot, Goodbye(report.task, seen, report.largest, self._sent[slot]))
+                yield Message.of(slot, Goodbye(report.task, seen, report.split_times, self._sent[slot]))
 
     def passing(self, message: Message) -> Message:
         """A message that only passes through this stage."""

@@ -1,7 +1,7 @@
-"""What a task tells the driver: one report per task, and nothing that it did to the state stands anywhere else.
+"""Reports: each task sends the driver one report, which is the only record of what the task did to the state.
 
-A task writes its report through the methods of a `TaskReport` while it works and sends it when it is done; the driver
-reads `Report`s. They live as long as an epoch: what becomes of them in a manifest is the driver's.
+A task collects its report with the methods of a `ReportBuilder` while it works, and sends the `Report` at its end. Reports
+live as long as their epoch. The driver computes the next manifest from them (`headrace.driver.outcome`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.state.blocks import Block
 from headrace.state.caches import NOT_IN_PLACE
 from headrace.state.manifest import Receipt
 from headrace.task.messages import Attempt, Head
-from headrace.task.watermarks import Largest, Seen, merge_split_times
+from headrace.task.watermarks import Seen, SplitTimes, merge_split_times
 from headrace.task.work import WorkCounts
 
 
@@ -34,7 +34,9 @@ class SourceCounts:
     smallest: int | None = None  # of the times accepted
     largest: int | None = None
     arrivals: list[tuple[float | None, int]] = field(default_factory=list)  # of windows: when, and how many tuples
-    heard: dict[str, int | None] = field(default_factory=dict)  # by partition that spoke: the largest time accepted
+    partition_times: dict[str, int | None] = field(
+        default_factory=dict
+    )  # by partition that delivered tuples in time or late: the largest `ts` accepted
     bytes: int = 0  # of messages that were read
     messages: int = 0
 
@@ -47,19 +49,19 @@ class SourceCounts:
         self.arrivals.append((arrived, tuples))
 
     def accept(self, partition: str, tuples: int, smallest: int, largest: int) -> None:
-        """Tuples whose times lie between these."""
+        """Count accepted tuples whose `ts` lie between `smallest` and `largest`."""
         if tuples:
             self.accepted += tuples
             self.smallest = smallest if self.smallest is None else min(smallest, self.smallest)
             self.largest = largest if self.largest is None else max(largest, self.largest)
-            known = self.heard.get(partition)
-            self.heard[partition] = largest if known is None else max(largest, known)
+            known = self.partition_times.get(partition)
+            self.partition_times[partition] = largest if known is None else max(largest, known)
 
     def came_late(self, partition: str, tuples: int) -> None:
-        """Who is only rejected says nothing of where it is; who is late speaks."""
+        """Count late tuples. They show that the partition is not idle; rejected tuples do not."""
         if tuples:
             self.late += tuples
-            self.heard.setdefault(partition)
+            self.partition_times.setdefault(partition)
 
     def to_json(self) -> Any:
         return self.__dict__
@@ -190,9 +192,9 @@ class Report(Head):
     kind = "report"
     task: Attempt
     stamp: str  # of the attempt, and of no other ever
-    heard: tuple[Attempt, ...]  # producers of the stage before, ascending
+    producers: tuple[Attempt, ...]  # producers of the stage before, ascending
     seen: Seen
-    largest: Largest  # of what it split, and of what it heard was split before
+    split_times: SplitTimes  # by split: of what the task split, and of what its producers reported
     cpu: float  # seconds
     seconds: float  # from its first message to its last, waiting included
     work: WorkCounts
@@ -203,7 +205,7 @@ class Report(Head):
     changed: Sequence[StateTableChange]
     used: Mapping[str, TableUse]  # by operator
     outbox: Sequence[TaskOutput]  # results before late tuples
-    noted: Mapping[str, Mapping[str, Any]]  # what operators must remember besides blocks
+    notes: Mapping[str, Mapping[str, Any]]  # by operator: small facts that it keeps beside its blocks
     load: Mapping[str, GroupLoad]  # by operator
     failed: Mapping[tuple[str, str], int]  # tuples that failed, by source and the words of the step
     doubted: Sequence[str]  # predicates of joins that left too many pairs to DuckDB
@@ -212,9 +214,9 @@ class Report(Head):
         return {
             "task": self.task,
             "stamp": self.stamp,
-            "heard": self.heard,
+            "producers": self.producers,
             "seen": self.seen,
-            "largest": self.largest,
+            "split_times": self.split_times,
             "cpu": self.cpu,
             "seconds": self.seconds,
             "work": self.work.to_json(),
@@ -225,7 +227,7 @@ class Report(Head):
             "changed": [each.to_json() for each in self.changed],
             "used": {name: each.to_json() for name, each in self.used.items()},
             "outbox": [each.to_json() for each in self.outbox],
-            "noted": self.noted,
+            "notes": self.notes,
             "load": {name: load.to_json() for name, load in self.load.items()},
             "failed": [[*place, rows] for place, rows in self.failed.items()],
             "doubted": self.doubted,
@@ -236,9 +238,9 @@ class Report(Head):
         return cls(
             task=Attempt(*data["task"]),
             stamp=data["stamp"],
-            heard=tuple(Attempt(*each) for each in data["heard"]),
+            producers=tuple(Attempt(*each) for each in data["producers"]),
             seen=data["seen"],
-            largest=data["largest"],
+            split_times=data["split_times"],
             cpu=data["cpu"],
             seconds=data["seconds"],
             work=WorkCounts.from_json(data["work"]),
@@ -249,7 +251,7 @@ class Report(Head):
             changed=[StateTableChange.from_json(each) for each in data["changed"]],
             used={name: TableUse.from_json(each) for name, each in data["used"].items()},
             outbox=[TaskOutput.from_json(each) for each in data["outbox"]],
-            noted=data["noted"],
+            notes=data["notes"],
             load={name: GroupLoad.from_json(load) for name, load in data["load"].items()},
             failed={(source, words): rows for source, words, rows in data["failed"]},
             doubted=data["doubted"],
@@ -262,7 +264,7 @@ class ReportBuilder:
     def __init__(self, task: Attempt, stamp: str) -> None:
         self.task, self.stamp = task, stamp
         self.work = WorkCounts()
-        self.largest: Largest = {}
+        self.split_times: SplitTimes = {}
         self._sources: dict[str, SourceCounts] = {}
         self._added: list[StateBlock] = []
         self._replaced: list[StateBlock] = []
@@ -271,7 +273,7 @@ class ReportBuilder:
         self._used: dict[str, TableUse] = {}
         self._results: list[TaskOutput] = []
         self._late: list[TaskOutput] = []
-        self._noted: dict[str, Mapping[str, Any]] = {}
+        self._notes: dict[str, Mapping[str, Any]] = {}
         self._load: dict[str, GroupLoad] = {}
         self._failed: Counter[tuple[str, str]] = Counter()
         self._doubted: Sequence[str] = ()
@@ -282,11 +284,11 @@ class ReportBuilder:
     def split(self, name: str, counts: SplitCounts, largest: int | None) -> None:
         self.work.divided(name, counts.routed, counts.broadcast, counts.omitted)
         if largest is not None:
-            self.heard_of({name: largest})
+            self.add_split_times({name: largest})
 
-    def heard_of(self, largest: Mapping[str, int]) -> None:
-        """How far splits have come."""
-        merge_split_times(self.largest, largest)
+    def add_split_times(self, split_times: Mapping[str, int]) -> None:
+        """Add the largest `ts` of each split that another task has sent."""
+        merge_split_times(self.split_times, split_times)
 
     def added(self, operator: str, side: int, block: Block) -> None:
         self._added.append(StateBlock(operator, side, block))
@@ -327,20 +329,20 @@ class ReportBuilder:
     def doubted(self, predicates: Sequence[str]) -> None:
         self._doubted = predicates
 
-    def noted(self, operator: str, data: Mapping[str, Any]) -> None:
-        """The newest note of an operator is the one that counts."""
-        self._noted[operator] = data
+    def add_notes(self, operator: str, data: Mapping[str, Any]) -> None:
+        """Set the notes of an operator. The newest notes count."""
+        self._notes[operator] = data
 
     def loaded(self, operator: str, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:
         self._load.setdefault(operator, GroupLoad()).add(side, counts, heavy)
 
-    def finished(self, seen: Seen, heard: Iterable[Attempt], cpu: float, seconds: float) -> Report:
+    def finished(self, seen: Seen, producers: Iterable[Attempt], cpu: float, seconds: float) -> Report:
         return Report(
             task=self.task,
             stamp=self.stamp,
-            heard=tuple(sorted(heard)),
+            producers=tuple(sorted(producers)),
             seen=seen,
-            largest=self.largest,
+            split_times=self.split_times,
             cpu=round(cpu, 6),
             seconds=round(seconds, 6),
             work=self.work,
@@ -351,7 +353,7 @@ class ReportBuilder:
             changed=self._changed,
             used=self._used,
             outbox=[*self._results, *self._late],
-            noted=self._noted,
+            notes=self._notes,
             load=self._load,
             failed=self._failed,
             doubted=self._doubted,

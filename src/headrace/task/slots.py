@@ -105,8 +105,8 @@ class EpochSlot:
     def reached(self) -> int:
         return watermarks.before_the_end(self.epoch.plan, self.operator, self.epoch.clocks, self.seen)
 
-    def largest(self, split: str) -> int | None:
-        known = [each[split] for each in (self.epoch.largest, self.report.largest) if split in each]
+    def split_time(self, split: str) -> int | None:
+        known = [each[split] for each in (self.epoch.split_times, self.report.split_times) if split in each]
         return max(known, default=None)
 
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
@@ -159,12 +159,12 @@ class EpochSlot:
             self.work.pairs[self.operator.name] += pairs
 
     @property
-    def noted(self) -> Mapping[str, Any]:
+    def notes(self) -> Mapping[str, Any]:
         state = self.epoch.state.get(self.operator.name)
-        return state.extra if state else {}
+        return state.notes if state else {}
 
     def note(self, **data: Any) -> None:
-        self.report.noted(self.operator.name, data)
+        self.report.add_notes(self.operator.name, data)
 
 
 def hot_group_cell(block: OpenBlock, group: int, which: int, parts: int) -> pa.Table:

@@ -1,8 +1,8 @@
-"""Splitters: the tasks of stage 0, and the physical windows that they are dealt.
+"""Splitters: the tasks of stage 0, the pieces that they are dealt, and the physical windows that they read.
 
-Invariant: the windows of what an epoch takes have each row exactly once, for any number of splitters and any size of windows;
-which window goes where depends on nothing but what is taken. So neither number can change an answer, and whoever plans an
-epoch may choose them anew.
+Invariant: the physical windows of an epoch have each row of its input exactly once, for any number of splitters and any
+size of windows. Which splitter reads a window depends on the input and on these two numbers alone. So neither number can
+change an answer, and every epoch may choose them again.
 """
 
 from __future__ import annotations
@@ -19,60 +19,64 @@ from headrace import plan as p
 from headrace.control.splitter_count import Splitters
 from headrace.errors import SourceError
 from headrace.sources import check_schema, columns_to_read
-from headrace.sources.physical_windows import FILES
-from headrace.sources.protocol import Piece, Reader, TakenInput
-from headrace.task.epoch import Epoch, PhysicalWindow
+from headrace.sources.file_pieces import FILES
+from headrace.sources.protocol import PhysicalWindow, Piece, Reader, TakenInput
+from headrace.task.epoch import Epoch
 
 OPENING = 64 << 10  # bytes that could be read while a file is opened
 
 
 class SourcePiece(NamedTuple):
-    """A piece of what was taken of a source."""
+    """A piece of the input of an epoch, with the source that it belongs to."""
 
     source: str
     piece: Piece
 
 
-def assign_pieces(taken: Sequence[TakenInput], splitters: Splitters) -> list[list[SourcePiece]]:
-    """What each splitter reads: the largest first, to whom has least so far; in the order in which it was taken."""
-    portions = [SourcePiece(each.source, piece) for each in taken for piece in each.cut(splitters.W)]
-    sizes = [portion.piece.size + OPENING for portion in portions]
-    return [[portions[place] for place in sorted(places)] for places in balance_sizes(sizes, splitters.p)]
+def assign_pieces(inputs: Sequence[TakenInput], splitters: Splitters) -> list[list[SourcePiece]]:
+    """Return the pieces that each splitter reads, in the order of the inputs.
+
+    The largest piece is assigned first, and each piece to the splitter that has the fewest bytes so far.
+    """
+    found = [SourcePiece(each.source, piece) for each in inputs for piece in each.pieces(splitters.W)]
+    sizes = [each.piece.size + OPENING for each in found]
+    return [[found[index] for index in sorted(indices)] for indices in balance_sizes(sizes, splitters.p)]
 
 
-def balance_sizes(sizes: Sequence[int], hands: int) -> list[list[int]]:
-    """Places of sizes, to at most so many hands, none of them empty.
+def balance_sizes(sizes: Sequence[int], most: int) -> list[list[int]]:
+    """Return the indices of `sizes` in at most `most` lists of about equal total size, none of them empty.
 
     >>> balance_sizes([5, 1, 4, 2], 2)
     [[0, 1], [2, 3]]
     """
-    heap = [(0, hand) for hand in range(min(hands, len(sizes)))]
-    found: list[list[int]] = [[] for _ in heap]
-    for place in sorted(range(len(sizes)), key=lambda place: -sizes[place]):
-        held, hand = heap[0]
-        found[hand].append(place)
-        heapq.heapreplace(heap, (held + sizes[place], hand))
+    totals = [(0, number) for number in range(min(most, len(sizes)))]  # a heap
+    found: list[list[int]] = [[] for _ in totals]
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        total, number = totals[0]
+        found[number].append(index)
+        heapq.heapreplace(totals, (total + sizes[index], number))
     return found
 
 
-def read_windows(epoch: Epoch, portions: Iterable[SourcePiece]) -> Iterator[PhysicalWindow]:
-    """What a splitter was dealt, source by source."""
-    for name, together in itertools.groupby(portions, lambda each: each.source):
+def read_windows(epoch: Epoch, pieces: Iterable[SourcePiece]) -> Iterator[PhysicalWindow]:
+    """Yield the physical windows of the pieces of one splitter, source by source."""
+    for name, together in itertools.groupby(pieces, lambda each: each.source):
         wanted = partial(_columns, epoch, epoch.plan.source(name))
-        pieces = [portion.piece for portion in together]
-        for read in reader_of(epoch, name).read(pieces, wanted, keep=epoch.keep_failed):
-            yield PhysicalWindow(name, read.rows, read.arrived, read.where, read.partition, read.unread, read.amount)
+        found = [each.piece for each in together]
+        for read in reader_of(epoch, name).read(found, wanted, keep=epoch.keep_failed):
+            yield PhysicalWindow.of(name, read)
 
 
 def reader_of(epoch: Epoch, source: str) -> Reader:
+    """Return the reader of the pieces of a source."""
     return epoch.readers.get(source, FILES)
 
 
-def _columns(epoch: Epoch, source: p.SourceInput, where: str, found: pa.Schema) -> Sequence[str]:
-    """What is read of rows from somewhere that have this schema."""
+def _columns(epoch: Epoch, source: p.SourceInput, location: str, found: pa.Schema) -> Sequence[str]:
+    """Check the schema of rows that a reader found at `location`, and return the columns to read of them."""
     wanted = source.reads(whole=epoch.keep_late)
     try:
         check_schema(found, source, wanted)
     except SourceError as error:
-        raise SourceError(f"{error}; found in {where!r}") from None
+        raise SourceError(f"{error}; found in {location!r}") from None
     return columns_to_read(found, source, wanted)

@@ -1,4 +1,4 @@
-"""One epoch as pure functions of what a task is given: `split` (stage 0) and `process` (every later stage).
+"""One epoch as pure functions of the input of a task: `run_splitter` (stage 0) and `run_stage` (every later stage).
 
 Invariant: for a given epoch record and given input, the tasks of a stage write the same rows and report the same
 facts whatever the attempt; they write only new blocks, whose names carry the epoch, and change nothing that exists.
@@ -20,10 +20,11 @@ from headrace.columnar import arrow
 from headrace.errors import EngineError, SourceError
 from headrace.operators.base import AppendedState
 from headrace.sources import as_tuples, check_text
+from headrace.sources.protocol import PhysicalWindow
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER
 from headrace.task import slot_state_tables, watermarks
 from headrace.task.block_writer import Task, write_merged
-from headrace.task.epoch import Epoch, PhysicalWindow
+from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inbox, Inputs
 from headrace.task.messages import Goodbye, Message
 from headrace.task.outlet import Outlet
@@ -57,19 +58,19 @@ def run_splitter(epoch: Epoch, task: Task, windows: Iterable[PhysicalWindow]) ->
     for name, each in counts.items():
         if each.delivered or each.messages:
             report.delivered(name, each)
-    seen = {name: each.heard for name, each in counts.items() if each.heard}
+    seen = {name: each.partition_times for name, each in counts.items() if each.partition_times}
     yield from outlet.finish(seen, (), began)
 
 
 def _tuples(epoch: Epoch, source: p.SourceInput, window: PhysicalWindow) -> pa.Table:
     try:
-        if window.path is None:  # files are checked as they are read
+        if not window.is_checked:
             check_text(window.rows, source.name)
         return as_tuples(window.rows, source, source.reads(whole=epoch.keep_late))
     except SourceError as error:
-        if window.path is None:
+        if window.location is None:
             raise
-        raise SourceError(f"{error}; found in {window.path!r}") from None
+        raise SourceError(f"{error}; found in {window.location!r}") from None
 
 
 def _accept(
@@ -121,7 +122,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
     here = {operator.name for operator in epoch.plan.at(stage)}
     for message in messages:
         if message.kind == Goodbye.kind:
-            inbox.hear(message.read(Goodbye))
+            inbox.add_goodbye(message.read(Goodbye))
             continue
         inbox.received += 1
         if message.to in here:
@@ -129,7 +130,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
         else:  # for a later stage, or for the driver
             yield outlet.passing(message)
     _check_complete(inbox, epoch, stage, task.partition)
-    report.heard_of(inbox.largest)
+    report.add_split_times(inbox.split_times)
     clocks = watermarks.advance_clocks(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
@@ -142,7 +143,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
                 slot.keep_tables()
     yield from outlet.flush()
     _merge_runs(epoch, stage, task, report)
-    yield from outlet.finish(inbox.seen, inbox.heard, began)
+    yield from outlet.finish(inbox.seen, inbox.producers, began)
 
 
 def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:

@@ -18,14 +18,16 @@ from typing import NamedTuple
 from headrace import plan as p
 from headrace.errors import EngineError, QueryError
 from headrace.operators.base import Operator
+from headrace.sources.protocol import UNPARTITIONED
 from headrace.state.manifest import SourceState
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER, move_back
 
-Largest = dict[str, int]  # by split: the largest `ts` that was split
+SplitTimes = dict[str, int]  # by split: the largest `ts` that it has sent to substreams
 Reached = Mapping[tuple[str, int], int]  # by producer and output: its watermark
-Heard = Mapping[str, int | None]  # partitions that spoke in an epoch: the largest `ts` accepted; None: all came late
-Seen = dict[str, dict[str, int | None]]  # the same by source
-UNPARTITIONED = ""  # the one partition of a source that has none
+PartitionTimes = Mapping[
+    str, int | None
+]  # by partition: the largest `ts` accepted in an epoch; None: all tuples were late
+Seen = dict[str, dict[str, int | None]]  # partition times by source
 
 
 class PartitionClock(NamedTuple):
@@ -66,23 +68,27 @@ class SourceClock:
         return replace(self, partitions=parts, idle=all(part.idle for part in parts.values()))
 
 
-def merge_times(seen: Seen, more: Mapping[str, Heard]) -> None:
+def merge_times(seen: Seen, more: Mapping[str, PartitionTimes]) -> None:
     """Add to what was seen what another task saw."""
-    for source, heard in more.items():
+    for source, times in more.items():
         mine = seen.setdefault(source, {})
-        for partition, largest in heard.items():
+        for partition, largest in times.items():
             known = [ts for ts in (mine.get(partition), largest) if ts is not None]
             mine[partition] = max(known, default=None)
 
 
-def merge_split_times(largest: Largest, more: Mapping[str, int]) -> None:
+def merge_split_times(split_times: SplitTimes, more: Mapping[str, int]) -> None:
     """Add to how far splits have come what another task split."""
     for split, ts in more.items():
-        largest[split] = max(ts, largest.get(split, ts))
+        split_times[split] = max(ts, split_times.get(split, ts))
 
 
 def advance_clocks(
-    plan: p.PhysicalPlan, clocks: Mapping[str, SourceClock], seen: Mapping[str, Heard], *, ended: Collection[str] = ()
+    plan: p.PhysicalPlan,
+    clocks: Mapping[str, SourceClock],
+    seen: Mapping[str, PartitionTimes],
+    *,
+    ended: Collection[str] = (),
 ) -> dict[str, SourceClock]:
     """The clocks after an epoch in which the sources in `seen` spoke; those that did are not idle, whatever was decided.
 
@@ -98,13 +104,13 @@ def advance_clocks(
     return moved
 
 
-def _moved(clock: SourceClock, heard: Heard, lateness: int) -> SourceClock:
-    """The clock of a source of which these partitions spoke."""
+def _moved(clock: SourceClock, newest: PartitionTimes, lateness: int) -> SourceClock:
+    """Return the clock of a source after an epoch in which these partitions delivered tuples."""
     if not clock.partitions:
-        return _spoke(clock, heard[UNPARTITIONED], lateness) if heard else clock
-    parts = {name: part.spoke(heard[name]) if name in heard else part for name, part in clock.partitions.items()}
-    if strange := sorted(set(heard) - set(parts)):
-        raise EngineError(f"tuples came of partitions that nobody knows: {strange}; nothing was committed")
+        return _spoke(clock, newest[UNPARTITIONED], lateness) if newest else clock
+    parts = {name: part.spoke(newest[name]) if name in newest else part for name, part in clock.partitions.items()}
+    if strange := sorted(set(newest) - set(parts)):
+        raise EngineError(f"received tuples from unknown partitions {strange}; nothing was committed")
     times = [part.largest for part in parts.values() if part.largest is not None]
     return SourceClock(
         max(times, default=None),
@@ -192,7 +198,7 @@ def check_best_effort(plan: p.PhysicalPlan) -> None:
 
 
 def before_the_end(
-    plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, SourceClock], seen: Mapping[str, Heard]
+    plan: p.PhysicalPlan, operator: Operator, clocks: Mapping[str, SourceClock], seen: Mapping[str, PartitionTimes]
 ) -> int:
     """Return the watermark of an operator's first input after an epoch as if no source had ended in it.
 

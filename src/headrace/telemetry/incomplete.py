@@ -44,19 +44,19 @@ def complete_since(
     arrived: Mapping[str, int],
     begun: Begun,
     added: Collection[str] = (),
-    extra: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    notes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Begun:
     """By source and operator, from when on its tuples, as far as they are still to come, are complete.
 
     arrived: by source, a time before which all of its tuples so far are. begun: by operator, as in a manifest; those that are
-    added now are noted in it. extra: by operator that is kept, what it keeps beside its state.
+    added now are noted in it. notes: by operator that is kept, what it keeps beside its state.
     """
     complete: Begun = dict(arrived)
     for operator in plan.operators:
         name, inputs = operator.name, input_complete_since(plan, operator.name, complete)
         if name in added:
             begun[name] = inputs
-        emitted = NEVER if name in added else operator.emitted_before(inputs, extra.get(name, {}))
+        emitted = NEVER if name in added else operator.emitted_before(inputs, notes.get(name, {}))
         complete[name] = latest_time([emitted, _complete(operator, begun[name]) if name in begun else NEVER])
     return complete
 

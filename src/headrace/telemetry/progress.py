@@ -171,7 +171,7 @@ class Progress:
         missing = incomplete_results(manifest).items()
         self.incomplete = {self._label(name): None if time is None else time_text(time) for name, time in missing}
         states = manifest.operators.items()
-        self.withheld = {name: state.extra[WITHHELD] for name, state in states if WITHHELD in state.extra}
+        self.withheld = {name: state.notes[WITHHELD] for name, state in states if WITHHELD in state.notes}
         self.failed_steps = dict(totals.failed)
         self.failed = sum(self.failed_steps.values())
         self.sources = {name: source.delivered for name, source in manifest.sources.items()}

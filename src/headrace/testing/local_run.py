@@ -24,9 +24,9 @@ from headrace.driver.position import Position
 from headrace.evolve import compare
 from headrace.query import nodes
 from headrace.query.labels import result_labels
+from headrace.sources.protocol import PhysicalWindow
 from headrace.state.store import StateStore
 from headrace.stream import Stream, label_of, node_of
-from headrace.task.epoch import PhysicalWindow
 from headrace.task.failure_points import rejected_results
 from headrace.task.in_process import execute_locally
 

@@ -25,11 +25,11 @@ from headrace.query import nodes
 from headrace.routing.by_range import as_numbers, even_bounds, range_of
 from headrace.sources import as_tuples
 from headrace.sources.files import FilesOrigin, read_head
+from headrace.sources.protocol import PhysicalWindow
 from headrace.sources.tables import ArrowTable, table_rows
 from headrace.state.blocks import BlockReader
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
-from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
 from headrace.task.work import WorkCounts, WorkTotals
 
@@ -161,7 +161,7 @@ class _NamedSource:
 
 def _windows(name: str, source: nodes.Source, tuples: int) -> Iterator[pa.Table]:
     origin = source.origin
-    if not origin.bounded:
+    if not origin.readable_whole:
         msg = f"{name!r} is a streaming DataFrame, of which no sample can be taken; calibrate with files or a static DataFrame"
         raise QueryError(msg)
     if isinstance(origin, FilesOrigin):

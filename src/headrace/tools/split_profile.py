@@ -32,12 +32,13 @@ from headrace.errors import QueryError
 from headrace.processor import Processor, declared
 from headrace.query import nodes
 from headrace.sources import as_tuples
+from headrace.sources.file_pieces import FileToRead
 from headrace.sources.files import FilesOrigin
-from headrace.sources.physical_windows import FileToRead
+from headrace.sources.protocol import PhysicalWindow
 from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore
 from headrace.task.block_writer import Task
-from headrace.task.epoch import Epoch, PhysicalWindow
+from headrace.task.epoch import Epoch
 from headrace.task.in_process import execute_locally
 from headrace.task.messages import Message
 from headrace.task.rejects import Rejects
@@ -100,9 +101,9 @@ class ProfiledSplit:
         rows = 0
         for path, stat in self.origin.entries():
             taken = FileToRead(self.source.name, path, stat.st_size, stat.st_mtime_ns)
-            portions = [SourcePiece(taken.source, piece) for piece in taken.cut(W)]
-            for portion, window in zip(portions, work.timing(READING_TERM, read_windows(epoch, portions)), strict=True):
-                yield portion, window
+            pieces = [SourcePiece(taken.source, piece) for piece in taken.pieces(W)]
+            for piece, window in zip(pieces, work.timing(READING_TERM, read_windows(epoch, pieces)), strict=True):
+                yield piece, window
                 rows += window.rows.num_rows
                 if rows >= tuples:
                     return

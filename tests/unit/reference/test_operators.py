@@ -28,7 +28,7 @@ NAN = math.nan
 
 
 class Endless:
-    bounded = False
+    bounded = readable_whole = False
 
 
 def source(table: pa.Table, name: str = "s", *, lateness: int = 0, ahead: int | None = None) -> Stream:

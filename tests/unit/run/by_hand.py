@@ -58,7 +58,7 @@ class HandCluster:
     def __init__(self, feed: HandFeed) -> None:
         self.feed, self.follows = feed, threading.Event()
 
-    def taken(self, taken: Any, splitters: Splitters) -> Any:
+    def piece_rows(self, taken: Any, splitters: Splitters) -> Any:
         return taken
 
     def batch(self, batch: Any) -> Any:
@@ -108,8 +108,8 @@ class HandRun:
         ledger = SimpleNamespace(
             waiting=self._waiting,
             choose=lambda waiting, ahead: waiting[:1],
-            left=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
-            cuts=lambda source, chosen: chosen,
+            remaining=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
+            inputs=lambda source, chosen: chosen,
             keep_to_list=lambda: None,
             partitions=(),
             must_be_noted=False,

@@ -120,7 +120,7 @@ def test_files_that_wait_for_a_later_epoch_are_not_silence_those_taken_speak_for
     ledger = SimpleNamespace(
         waiting=lambda: files,
         choose=lambda waiting, ahead: waiting[:taken],
-        left=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
+        remaining=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
         partitions=(),
         must_be_noted=False,
     )

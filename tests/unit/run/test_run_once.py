@@ -19,11 +19,11 @@ from headrace.reference import reference
 from headrace.sinks import MemorySink, memory
 from headrace.sources.file_ledger import FileLedger, TakenFile
 from headrace.sources.files import FilesOrigin, read_file
+from headrace.sources.protocol import PhysicalWindow
 from headrace.state import BlockReader, StateStore, block_name
 from headrace.state.blocks import write_block
 from headrace.state.manifest import LedgerState
 from headrace.stream import Stream
-from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
 from headrace.testing import LocalRun, table_stream
 from tests.helpers import add_file

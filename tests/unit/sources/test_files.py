@@ -338,7 +338,7 @@ class Waiting:
     def choose(self, waiting: Sequence[int], held: Sequence[str]) -> Sequence[int]:
         return [] if "" in held else waiting
 
-    def left(self, waiting: Sequence[int], chosen: Sequence[int]) -> dict[str, int]:
+    def remaining(self, waiting: Sequence[int], chosen: Sequence[int]) -> dict[str, int]:
         return {"": len(waiting) - len(chosen)}
 
 

@@ -60,14 +60,14 @@ def report() -> Report:
         task.used("apply-1", TableUse(many, {"cold": 1}, 10, 0.5, "x"))
     task.put_aside("late:calls", block(6))
     task.result("result-0", block(7))
-    task.noted("join-2", {"given": [1, 2]})
-    task.noted("join-2", {"given": [3, 4]})
+    task.add_notes("join-2", {"given": [1, 2]})
+    task.add_notes("join-2", {"given": [3, 4]})
     task.loaded("join-1", 0, [1, 0, 2], [HeavyKey(2**63, 40, "'a', ä")])
     task.loaded("join-1", 0, [1, 1, 1])
     task.split("split-1", SplitCounts(3, 1, 2), 5)
     task.split("split-1", SplitCounts(1, 0, 0), -4)
     task.split("split-2", SplitCounts(0, 0, 0), None)
-    task.heard_of({"split-1": 4, "split-3": -9})
+    task.add_split_times({"split-1": 4, "split-3": -9})
     task.work.passed("calls>join-1", 6, 3)
     task.work.out["calls"] += 3
     task.work.cpu["calls"] += 0.25
@@ -101,7 +101,7 @@ def test_the_text_of_a_record_is_made_once_however_many_slots_it_goes_to() -> No
 
 def test_a_report_says_what_was_told_to_it() -> None:
     found = report()
-    assert found.heard == (Attempt(0, 0, 8), Attempt(0, 1, 9)), "in order, whoever said goodbye first"
+    assert found.producers == (Attempt(0, 0, 8), Attempt(0, 1, 9)), "in order, whoever said goodbye first"
     assert found.cpu == 0.123457
     assert found.added == [StateBlock("join-1", 1, block(1))]
     assert found.replaced == [StateBlock("aggregate-1", 0, block(2))]
@@ -115,12 +115,12 @@ def test_a_report_says_what_was_told_to_it() -> None:
     ]
     assert found.used == {"apply-1": TableUse(5, {"cold": 2}, 20, 1.0, "x")}
     assert found.outbox == [TaskOutput("result-0", block(7)), TaskOutput("late:calls", block(6))], "results come first"
-    assert found.noted == {"join-2": {"given": [3, 4]}}, "the newest note counts"
+    assert found.notes == {"join-2": {"given": [3, 4]}}, "the newest note counts"
     assert found.load == {"join-1": GroupLoad([[2, 1, 3], []], [[HeavyKey(2**63, 40, "'a', ä")], []])}
     assert found.failed == {("calls", "map x = y::int"): 4}
     assert found.doubted == ["exp(l.x - r.x) = 1"]
     assert found.work.split == {"split-1": [4, 1, 2], "split-2": [0, 0, 0]}
-    assert found.largest == {"split-1": 5, "split-3": -9}, "what others split is handed on"
+    assert found.split_times == {"split-1": 5, "split-3": -9}, "what others split is handed on"
     assert all(getattr(found, field.name) for field in fields(Report)), "this test forgets nothing"
 
 
@@ -147,7 +147,7 @@ def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
     goodbye = Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, 2))
     out = stage([later, driver, goodbye])
     assert out[:2] == [later, driver]
-    assert out[2].read(Report).heard == (Attempt(0, 0, 1),)
+    assert out[2].read(Report).producers == (Attempt(0, 0, 1),)
 
 
 def test_what_was_promised_and_did_not_come_ends_the_epoch() -> None:
@@ -160,7 +160,7 @@ def test_rows_reach_the_operator_that_they_are_for() -> None:
     out = stage([rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": {"": 2}}, {"split-1": 7}, 1))])
     found = out[-1].read(Report)
     assert [each.operator for each in found.replaced] == ["aggregate-1"]
-    assert found.task == Attempt(1, 0, 5) and found.seen == {"calls": {"": 2}} and found.largest == {"split-1": 7}
+    assert found.task == Attempt(1, 0, 5) and found.seen == {"calls": {"": 2}} and found.split_times == {"split-1": 7}
 
 
 # --- what is stored --------------------------------------------------------------------------------------------------

@@ -23,12 +23,12 @@ from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.processor import StateTable
 from headrace.query import nodes
 from headrace.routing import Diagonal, Grouping
+from headrace.sources.protocol import PhysicalWindow
 from headrace.state import bases, state_tables
 from headrace.state.manifest import _seal
 from headrace.state.store import StateStore
 from headrace.stream import node_of
 from headrace.task import state_table_groups
-from headrace.task.epoch import PhysicalWindow
 from headrace.task.in_process import execute_locally
 from headrace.telemetry import table_sizes
 from headrace.testing import LocalRun, table_stream

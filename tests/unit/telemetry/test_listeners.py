@@ -115,8 +115,8 @@ def test_two_thousand_epochs_over_restarts_each_once_and_in_order(tmp_path: Path
         run.driver.tell_again()
         for number in range(500):
             run.epoch(rows(life * 500 + number, 3))
-        all_heard = run.driver.listeners.close()
-        run.store.close(all_heard=all_heard)
+        all_listeners_told = run.driver.listeners.close()
+        run.store.close(all_listeners_told=all_listeners_told)
     assert [record.epoch for record in found] == list(range(2000))
     assert not any(record.repeated for record in found)
     assert sum(record.sources["a"].delivered for record in found) == 6000
@@ -281,6 +281,6 @@ def test_a_start_that_is_refused_does_not_make_an_epoch_come_again(tmp_path: Pat
     with pytest.raises(QueryChanged):
         LocalRun(table_stream(rows(0).slice(0, 0), name="b").filter("x > 1"), tmp_path / "state")
     run = LocalRun(stream, tmp_path / "state")
-    assert run.store.all_heard
+    assert run.store.all_listeners_told
     run.close()
-    assert StateStore.open(tmp_path / "state").all_heard
+    assert StateStore.open(tmp_path / "state").all_listeners_told

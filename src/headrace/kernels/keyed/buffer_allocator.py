@@ -1,4 +1,4 @@
-"""Where the bytes of a table are: in memory, or wherever a `Room` puts them, such as a file that is mapped.
+"""Where the bytes of a table are: in memory, or wherever a `BufferAllocator` puts them, such as a file that is mapped.
 
 Invariant: a table keeps nothing beyond the end of an epoch but what lies in its areas, so whoever has the areas has the
 table.

@@ -1,13 +1,13 @@
-"""A keyed table of one substream: what `processor.Table` is when a processor runs.
+"""A keyed table of one substream: what `headrace.processor.ProcessorTable` is when a processor runs.
 
-Rows have numbers. They lie in a few areas of bytes that a `Room` gives (`records.py` says how, `columns.py` what is where
+Rows have numbers. They lie in a few areas of bytes of a `BufferAllocator` (`row_store.py` says how, `row_layout.py` what is where
 in a row), an index leads from a key to its number, and the numbers of rows that went are given to others. Keys are the
 same value iff their bits are, as they are stored: a null is a value, NaN is NaN, and -0.0 is 0.0.
 
 Invariant: the rows that were loaded, with the `changes` of every call applied in turn, are the rows that are there now. So
 the number of a row that went stays reserved, with its key, until `changes` has told of it. A call that fails changes
 nothing. After `changes` the areas are the table: another process may `reopen` them. A call looks at the rows that it is
-about and at what leads to them, at no others, and never believes what does not agree with its checksum: that is `Damaged`,
+about and at what leads to them, at no others, and never believes what does not agree with its checksum: that is `DamagedTable`,
 and then so is every further call.
 """
 

@@ -7,7 +7,7 @@ The bytes of a value are those of a column with just this value, part by part: w
     lists, maps       the lengths, then the elements as a column
     structs           the fields, each as a column
 
-Invariant: `unpacked(kind, packed(values))` is `values`. How many values a part has follows from what was read before it, so
+Invariant: `unpack_values(kind, pack_values(values))` is `values`. How many values a part has follows from what was read before it, so
 the bytes need no marks; whoever keeps them sees to it that they are those that were written.
 """
 

@@ -2,7 +2,7 @@
 
 A row is some words of 8 bytes. The first holds flags and which values are not null (of many columns, further words too);
 then the values of fixed width, as wide as they are, and a word for each value of variable width, which is in the text:
-the bytes of text, or a nested value as `packing` has it.
+the bytes of text, or a nested value as `packed_values` has it.
 
 Invariant: what is read of a row is bit by bit what was written. Bits that no value has are zero, a null has one form, and
 so have values of the key (see `_one_form`): the keys of two rows are the same iff their bits and their text are.

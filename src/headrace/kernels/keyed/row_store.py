@@ -13,7 +13,7 @@ is used as a place before it is known to be one. An entry, or a row at rest, in 
 never taken for another; nor is a page of zeros. Rows in work (written, or handed out to be, since the last `seal`) have
 their place in the list of work instead of a checksum, and count as such only if that list has them there.
 
-What is called from outside takes `Areas` and `Shape` as plain tuples, of which the compiler knows the types much sooner.
+What is called from outside takes `Areas` and `ColumnShape` as plain tuples, of which the compiler knows the types much sooner.
 All functions that meet damage return where: `whole` or `damage(area, place)`.
 """
 

@@ -1,6 +1,6 @@
 """The interface between the database sink and a database: the columns of a table, statements, rows, and one transaction.
 
-Every failure is `Away`, which may pass, or a `HeadraceError` that says what is wrong. Neither holds a secret.
+Every failure is `Unreachable`, which may pass, or a `HeadraceError` that says what is wrong. Neither holds a secret.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PostgreSQL through ADBC, which writes Arrow tables by COPY.
 
-The URL is libpq's and may hold a password, so only the driver gets it (`addresses`). Errors of the driver are quoted without
-anything that may be secret.
+The URL is libpq's and may hold a password, so only the ADBC library gets it (`postgres_url`). Errors of that library are
+quoted without anything that may be secret.
 
 The sink compares types with every delivery, under a lock: COPY writes the bytes of a value unchanged, so a column that got another
 type since the run started would get another value.

@@ -1,8 +1,8 @@
-"""Topics of Kafka as a source that headrace drives itself: exact ranges of offsets, which stand in the manifest.
+"""Kafka topics as a source that headrace drives itself: the manifest holds the exact ranges of offsets.
 
-origin    what the user named, checked
-client    the broker, asked: topics, partitions, offsets; what is told of its errors
-ledger    in the driver: what was taken, and what an epoch takes
-reading   in the tasks: the messages of ranges
-decoding  messages as rows
+origin    the source as the user named it, checked
+client    questions to the brokers: topics, partitions and offsets; the texts of their errors
+ledger    in the driver: the offsets that were taken, and the choice of what an epoch takes
+reader    in the tasks: reads the messages of ranges of offsets
+decoders  convert messages to rows
 """

@@ -17,7 +17,7 @@ from headrace.support.event_time import to_micros
 from headrace.support.extras import import_extra
 from headrace.support.secrets import SERVERS_ARE_SHOWN, SealedSettings, mask_secrets, refuse_secret
 
-ASKED = 5.0  # seconds that one question may take
+QUESTION_SECONDS = 5.0  # seconds that one question may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
 OURS = {  # what a user may not set: exactness rests on it
     "bootstrap.servers": "servers=",
@@ -66,9 +66,9 @@ class BrokerSettings:
         """The addresses of the brokers, for people."""
         return str(self._given.shown["bootstrap.servers"])
 
-    def admin(self, hear: Callable[[Any], None]) -> Any:
-        """For questions; what goes wrong meanwhile is told to `hear`."""
-        settings = {**self._common(), "socket.timeout.ms": 10_000, "error_cb": hear}
+    def admin(self, note_error: Callable[[Any], None]) -> Any:
+        """For questions; what goes wrong meanwhile is passed to `note_error`."""
+        settings = {**self._common(), "socket.timeout.ms": 10_000, "error_cb": note_error}
         return confluent("confluent_kafka.admin").AdminClient(settings)
 
     def consumer(self) -> Any:
@@ -161,25 +161,25 @@ class BrokerClient:
         self._answered = False  # once: whoever was let in is not refused because a broker stumbles
         self._refusal: Any = None
 
-    def _hear(self, error: Any) -> None:
+    def _note_error(self, error: Any) -> None:
         if _is_refusal(error.name()):
             self._refusal = error
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicDescription | None]:
         """By name; None: there is no such topic."""
         kafka = confluent()
-        futures = self._asked("describe_topics", kafka.TopicCollection(list(names)))
+        futures = self._ask("describe_topics", kafka.TopicCollection(list(names)))
         return {name: self._topic(name, future) for name, future in futures.items()}
 
     def _topic(self, name: str, future: Any) -> TopicDescription | None:
         unknown = confluent().KafkaError.UNKNOWN_TOPIC_OR_PART
         with self.servers.hiding():
             try:
-                found = future.result(2 * ASKED)
+                found = future.result(2 * QUESTION_SECONDS)
             except Exception as error:
                 if _code(error) == unknown:
                     return None
-                raise self._told(error, f"topic {name!r}") from None
+                raise self._error_of(error, f"topic {name!r}") from None
         return TopicDescription(str(found.topic_id), tuple(sorted(partition.id for partition in found.partitions)))
 
     def beginnings(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -208,28 +208,28 @@ class BrokerClient:
         asked = {kafka.TopicPartition(*place): spec for place in places}
         if not asked:
             return {}
-        futures = self._asked("list_offsets", asked, isolation_level=kafka.IsolationLevel.READ_COMMITTED)
+        futures = self._ask("list_offsets", asked, isolation_level=kafka.IsolationLevel.READ_COMMITTED)
         found = {}
         for at, future in futures.items():
             place = TopicPartition(at.topic, at.partition)
             with self.servers.hiding():
                 try:
-                    found[place] = future.result(2 * ASKED).offset
+                    found[place] = future.result(2 * QUESTION_SECONDS).offset
                     self._answered = True
                 except Exception as error:
-                    raise self._told(error, f"partition {place.name}") from None
+                    raise self._error_of(error, f"partition {place.name}") from None
         return found
 
-    def _asked(self, question: str, *about: Any, **how: Any) -> Any:
+    def _ask(self, question: str, *about: Any, **how: Any) -> Any:
         with self.servers.hiding():
             try:
                 if self._admin is None:
-                    self._admin = self.servers.admin(self._hear)
-                return getattr(self._admin, question)(*about, request_timeout=ASKED, **how)
+                    self._admin = self.servers.admin(self._note_error)
+                return getattr(self._admin, question)(*about, request_timeout=QUESTION_SECONDS, **how)
             except confluent().KafkaException as error:
-                raise self._told(error, "the brokers") from None
+                raise self._error_of(error, "the brokers") from None
 
-    def _told(self, error: Exception, what: str) -> SourceError:
+    def _error_of(self, error: Exception, what: str) -> SourceError:
         """An answer that will not change is an error; for any other there is a later."""
         inner: Any = error.args[0] if error.args else error
         name = inner.name() if hasattr(inner, "name") else type(error).__name__

@@ -30,18 +30,16 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
 MOST_EPOCH_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
-MUCH = 2  # times that, and a task stops reading: messages are larger than those before
-FEWER = (
-    16  # times fewer messages in an epoch that is begun again; the next time, the square of that fewer still, and so on
-)
-ONE = 8  # attempts from which on an epoch takes one message of each partition
-FIRST_EPOCH_MESSAGES = 2_000  # messages of the first epoch: how large they are is not known yet
-ASSUMED = 1_000  # bytes of a message, before any was read
-MESSAGE_OVERHEAD = 20  # bytes that one counts for beside its value and key
-FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds between two questions to brokers that are away
-SAY_AGAIN = 30.0  # seconds
-START_SECONDS = 60.0  # seconds that who begins waits for brokers
-LEADER_CHANGE_SECONDS = 30.0  # seconds in which a log that ends too early may be one whose leader has just changed
+BYTES_LIMIT_FACTOR = 2  # a task that reads this many times MOST_EPOCH_BYTES stops: messages are larger than before
+SHRINK_FACTOR = 16  # attempt n of an epoch takes this factor to the power n fewer messages than attempt n - 1
+SHRINK_ATTEMPTS = 8  # from this attempt on, an epoch takes one message of each partition
+FIRST_EPOCH_MESSAGES = 2_000  # messages of the first epoch, before their size is known
+ASSUMED_MESSAGE_BYTES = 1_000  # bytes of a message, before any was read
+MESSAGE_OVERHEAD = 20  # bytes that a message counts for beside its value and key
+FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds between two questions to brokers that do not answer
+SAY_AGAIN = 30.0  # seconds between two warnings
+START_SECONDS = 60.0  # seconds that a ledger waits for the first answer of the brokers
+LEADER_CHANGE_SECONDS = 30.0  # seconds in which a log may seem too short because its leader has just changed
 
 
 class OffsetRange(NamedTuple):
@@ -69,7 +67,7 @@ class TakenOffsets:
     def bytes(self) -> int:
         return int(self.range.offsets * self.each)
 
-    def cut(self, most: int) -> list[OffsetPiece]:
+    def pieces(self, most: int) -> list[OffsetPiece]:
         topic, number = self.range.place
         step = max(1, int(most / self.each))
         starts = range(self.range.start, self.range.stop, step)
@@ -102,11 +100,11 @@ class KafkaLedger:
         self._known = {n: reached._replace(until=None) for n, reached in state.partitions.items()}  # of the newest look
         self._ids = dict(state.topics)
         self._listed = False  # nothing is taken but what was there
-        self._each: float | None = None  # bytes of a message, lately
+        self._message_bytes: float | None = None  # bytes of a message, lately
         self._attempts = 0  # epochs that were chosen since the last one was committed
         self._hurry = threading.Event()
-        self._reached = False  # brokers have answered
-        self._short: dict[TopicPartition, float] = {}  # partitions that end too early: since when
+        self._brokers_answered = False  # brokers have answered
+        self._too_short_since: dict[TopicPartition, float] = {}  # partitions that end too early: since when
         self.silent_since = -1.0
 
     @property
@@ -135,22 +133,24 @@ class KafkaLedger:
 
     def waiting(self) -> list[OffsetRange]:
         """What lies between what was taken and the last stable offset, by partition."""
-        return self._patiently(self._look)
+        return self._patiently(self._ask_brokers)
 
-    def _look(self) -> list[OffsetRange]:
-        self._meet(self._client.topics(self._topics))
+    def _ask_brokers(self) -> list[OffsetRange]:
+        self._update_partitions(self._client.topics(self._topics))
         places = [TopicPartition.of(name) for name in self._known]
         ends = self._client.ends(places)
         self._check_ends(ends)
-        found = [OffsetRange(place, self._known[place.name].next, self._stop(place, ends[place])) for place in places]
+        found = [
+            OffsetRange(place, self._known[place.name].next, self._end_of_range(place, ends[place])) for place in places
+        ]
         found = [each for each in found if each.offsets > 0]
         return self._without_gaps(found, self._client.beginnings([each.place for each in found]))
 
-    def _stop(self, place: TopicPartition, end: int) -> int:
+    def _end_of_range(self, place: TopicPartition, end: int) -> int:
         until = self._known[place.name].until
         return end if until is None else min(end, until)
 
-    def _meet(self, topics: dict[str, TopicDescription | None]) -> None:
+    def _update_partitions(self, topics: dict[str, TopicDescription | None]) -> None:
         """Topics must be those that they were; partitions that were added begin at their very first message, also where it
         is gone by now: that is a gap as any other."""
         for name in self._topics:
@@ -176,12 +176,12 @@ class KafkaLedger:
         seem so."""
         short = {place: end for place, end in ends.items() if end < self._must_reach(place)}
         now = time.monotonic()
-        self._short = {place: self._short.get(place, now) for place in short}
+        self._too_short_since = {place: self._too_short_since.get(place, now) for place in short}
         for place, end in short.items():
             known = self._known[place.name]
             was = f"it was read up to {known.next}" if end < known.next else f"it had messages up to {known.until}"
             words = f"partition {place.name} ends at offset {end}, but {was}"
-            if now - self._short[place] > LEADER_CHANGE_SECONDS:
+            if now - self._too_short_since[place] > LEADER_CHANGE_SECONDS:
                 raise SourceError(f"{words}: its log was cut; restore the topic, or use a new checkpoint folder")
             raise SourceAway(words)
 
@@ -195,12 +195,12 @@ class KafkaLedger:
         for each in found:
             begins, name = beginnings[each.place], each.place.name
             if begins > each.start:
-                self._pass(name, each, begins)
+                self._skip_gap(name, each, begins)
             if (start := max(begins, each.start)) < each.stop:
                 whole.append(each._replace(start=start))
         return whole
 
-    def _pass(self, name: str, gap: OffsetRange, begins: int) -> None:
+    def _skip_gap(self, name: str, gap: OffsetRange, begins: int) -> None:
         stop = min(begins, gap.stop)
         words = f"offsets {gap.start} to {stop - 1} of partition {name} are gone before they were read (retention)"
         if not self._pass_gaps:
@@ -218,7 +218,7 @@ class KafkaLedger:
         An epoch that was chosen and not committed may have been too large, so the next choice is smaller.
         """
         open_ = sorted((each for each in waiting if each.place.name not in ahead), key=lambda each: each.offsets)
-        left, found = self._most(), []
+        left, found = self._most_messages(), []
         for number, each in enumerate(open_):
             share = min(each.offsets, max(1, left // (len(open_) - number)))
             found.append(each._replace(stop=each.start + share))
@@ -226,24 +226,24 @@ class KafkaLedger:
         self._attempts += bool(found)
         return sorted(found)
 
-    def _most(self) -> int:
+    def _most_messages(self) -> int:
         if self._limit is not None:
             return self._limit
-        most = FIRST_EPOCH_MESSAGES if self._each is None else MOST_EPOCH_BYTES / self._each
-        attempts = min(self._attempts, ONE)
-        return max(1, int(most / FEWER ** (attempts * (attempts + 1) // 2)))
+        most = FIRST_EPOCH_MESSAGES if self._message_bytes is None else MOST_EPOCH_BYTES / self._message_bytes
+        attempts = min(self._attempts, SHRINK_ATTEMPTS)
+        return max(1, int(most / SHRINK_FACTOR ** (attempts * (attempts + 1) // 2)))
 
-    def left(self, waiting: Sequence[OffsetRange], chosen: Sequence[OffsetRange]) -> dict[str, int]:
+    def remaining(self, waiting: Sequence[OffsetRange], chosen: Sequence[OffsetRange]) -> dict[str, int]:
         found = {each.place.name: each.offsets for each in waiting}
         for each in chosen:
             found[each.place.name] -= each.offsets
         return found
 
-    def cuts(self, source: str, chosen: Sequence[OffsetRange]) -> list[TakenOffsets]:
+    def inputs(self, source: str, chosen: Sequence[OffsetRange]) -> list[TakenOffsets]:
         """Only what was chosen by its size is bounded, as far as it could be less."""
         bounded = self._attempts and self._limit is None and any(each.offsets > 1 for each in chosen)
-        most = MUCH * MOST_EPOCH_BYTES if bounded else None
-        return [TakenOffsets(source, each, self._each or ASSUMED, most) for each in chosen]
+        most = BYTES_LIMIT_FACTOR * MOST_EPOCH_BYTES if bounded else None
+        return [TakenOffsets(source, each, self._message_bytes or ASSUMED_MESSAGE_BYTES, most) for each in chosen]
 
     # --- what was taken ------------------------------------------------------------------------------------------------
 
@@ -257,7 +257,7 @@ class KafkaLedger:
         self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:
             each = read.bytes / read.messages + MESSAGE_OVERHEAD
-            self._each = each if self._each is None else max(each, (self._each + each) / 2)
+            self._message_bytes = each if self._message_bytes is None else max(each, (self._message_bytes + each) / 2)
 
     # --- brokers that are away -----------------------------------------------------------------------------------------
 
@@ -274,7 +274,7 @@ class KafkaLedger:
                 waited = time.monotonic() - began
                 if self._hurry.is_set():
                     raise
-                if not self._reached and waited + pause > START_SECONDS:
+                if not self._brokers_answered and waited + pause > START_SECONDS:
                     raise SourceError(
                         f"{error}; waited {waited:.0f} seconds; are servers and settings right?"
                     ) from None
@@ -284,7 +284,7 @@ class KafkaLedger:
                 self._hurry.wait(pause)
                 pause = min(2 * pause, LONGEST_WAIT)
             else:
-                self._reached = True
+                self._brokers_answered = True
                 if said >= 0:
                     self.silent_since = time.monotonic()  # nobody could write meanwhile
                     _log.warning("Kafka is back after %.1f seconds", self.silent_since - began)

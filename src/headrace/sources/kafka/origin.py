@@ -35,9 +35,10 @@ class KafkaOrigin:
     pass_gaps: bool = False
 
     driven = "kafka"
-    taken = Offsets
+    state_type = Offsets
     messages = MESSAGE
-    bounded = True  # as it is now; a run by `start` follows it as it grows
+    bounded = False  # a run follows it as it grows
+    readable_whole = True  # `collect` and `reference` read what is there now
     if_moved = ""
 
     @property
@@ -73,7 +74,7 @@ class KafkaOrigin:
         if most is not None and ranges:
             each = max(1, most // len(ranges))
             ranges = [found._replace(stop=min(found.stop, found.start + each)) for found in ranges]
-        pieces = [piece for taken in ledger.cuts("", ranges) for piece in taken.cut(1 << 40)]
+        pieces = [piece for taken in ledger.inputs("", ranges) for piece in taken.pieces(1 << 40)]
         names = self.decoder.schema.names
         tables = [read.rows for read in ledger.reader.read(pieces, lambda *_: names, keep=False)]
         return pa.concat_tables([self.decoder.rows([], names)[0], *tables])

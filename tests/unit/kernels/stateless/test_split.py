@@ -283,7 +283,7 @@ def test_what_was_split_is_counted_once_and_told_to_every_slot(
     run_it = CountAggregateOperator.run
 
     def listening(self: Any, slot: Any) -> Any:
-        told.append((slot.number, slot.largest("split-1"), slot.largest("split-2")))
+        told.append((slot.number, slot.split_time("split-1"), slot.split_time("split-2")))
         return run_it(self, slot)
 
     monkeypatch.setattr(CountAggregateOperator, "run", listening)

@@ -496,7 +496,7 @@ def test_what_was_set_is_in_no_text():
     for text in (
         repr(stream),
         repr(origin),
-        repr(origin.ledger(origin.taken()).reader),
+        repr(origin.ledger(origin.state_type()).reader),
         origin.place,
         stream.explain(),
     ):

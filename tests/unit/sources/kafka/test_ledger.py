@@ -80,7 +80,7 @@ def test_partitions_that_are_ahead_wait():
     found = ledger(Brokers(p0=10, p1=10), limit=8)
     waiting = found.waiting()
     assert [each.place.number for each in found.choose(waiting, ["t/0"])] == [1]
-    assert found.left(waiting, found.choose(waiting, ["t/0"])) == {"t/0": 10, "t/1": 2}
+    assert found.remaining(waiting, found.choose(waiting, ["t/0"])) == {"t/0": 10, "t/1": 2}
 
 
 def test_without_a_limit_an_epoch_is_as_large_as_messages_are_small(monkeypatch: pytest.MonkeyPatch):
@@ -89,7 +89,7 @@ def test_without_a_limit_an_epoch_is_as_large_as_messages_are_small(monkeypatch:
     found = ledger(Brokers(p0=1000))
     assert take(found) == {"t/0": (0, 50)}, "before any was read"
     assert take(found) == {"t/0": (50, 216)}, "of 100 bytes each, and a few beside"
-    assert [p.start for p in found.cuts("s", [OffsetRange(TopicPartition("t", 0), 0, 200)])[0].cut(6_000)] == [
+    assert [p.start for p in found.inputs("s", [OffsetRange(TopicPartition("t", 0), 0, 200)])[0].pieces(6_000)] == [
         0,
         50,
         100,
@@ -106,7 +106,7 @@ def test_an_epoch_that_is_begun_again_takes_fewer_messages_down_to_one_of_each_p
     for _ in range(5):
         chosen = found.choose(found.waiting())
         taken.append(sum(each.offsets for each in chosen))
-        limits = {each.most for each in found.cuts("s", chosen)}
+        limits = {each.most for each in found.inputs("s", chosen)}
     assert taken[0] > 500_000 and taken[1] == taken[0] // 16 and taken[2] == taken[0] // 16**3 and taken[3:] == [2, 2]
     assert limits == {None}, "one message is read however large it is"
     found.accept(found.record(None, 0, chosen), chosen, MessageAmount(200, 2))  # type: ignore[arg-type]
@@ -116,17 +116,19 @@ def test_an_epoch_that_is_begun_again_takes_fewer_messages_down_to_one_of_each_p
 def test_an_epoch_that_is_begun_again_is_cut_as_before():
     """A broker that was away says nothing about the size of messages, nor does a number that the user gave change."""
     found = ledger(Brokers(p0=10**6), limit=10**6)
-    pieces = [len(each.cut(16 << 20)) for _ in range(30) for each in found.cuts("s", found.choose(found.waiting()))]
+    pieces = [
+        len(each.pieces(16 << 20)) for _ in range(30) for each in found.inputs("s", found.choose(found.waiting()))
+    ]
     assert set(pieces) == {pieces[0]}
 
 
 def test_only_what_was_chosen_by_its_size_is_bounded():
     """Not what a user's number asks for, nor all that there is."""
     every, counted, sized = ledger(Brokers(p0=100)), ledger(Brokers(p0=100), limit=50), ledger(Brokers(p0=100))
-    assert [each.most for each in every.cuts("s", every.waiting())] == [None]
-    assert [each.most for each in counted.cuts("s", counted.choose(counted.waiting()))] == [None]
-    (taken,) = sized.cuts("s", sized.choose(sized.waiting()))
-    assert {piece.most for piece in taken.cut(1000)} == {module.MUCH * module.MOST_EPOCH_BYTES}
+    assert [each.most for each in every.inputs("s", every.waiting())] == [None]
+    assert [each.most for each in counted.inputs("s", counted.choose(counted.waiting()))] == [None]
+    (taken,) = sized.inputs("s", sized.choose(sized.waiting()))
+    assert {piece.most for piece in taken.pieces(1000)} == {module.BYTES_LIMIT_FACTOR * module.MOST_EPOCH_BYTES}
 
 
 def test_what_was_aborted_says_nothing_of_how_large_messages_are(monkeypatch: pytest.MonkeyPatch):

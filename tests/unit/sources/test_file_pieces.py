@@ -21,9 +21,9 @@ from headrace.control.splitter_count import Splitters
 from headrace.difference import difference
 from headrace.driver.position import Position
 from headrace.errors import SourceError
-from headrace.sources import file_formats, physical_windows
+from headrace.sources import file_formats, file_pieces
+from headrace.sources.file_pieces import FilePiece, FileToRead, cut_file, read_pieces
 from headrace.sources.files import read_head
-from headrace.sources.physical_windows import FilePiece, FileToRead, cut_file, read_pieces
 from headrace.stream import Stream
 from headrace.task.in_process import execute_locally
 from headrace.task.splitters import assign_pieces, balance_sizes, read_windows
@@ -150,9 +150,7 @@ def test_whatever_sizes_a_footer_gives_each_group_is_read_once(tmp_path: Path, m
     r = np.random.default_rng(17)
     for _ in range(300):
         sizes = r.choice([-(1 << 62), -1_000, -1, 0, 1, 50, 1_000, 1 << 62], int(r.integers(1, 9))).tolist()
-        monkeypatch.setattr(
-            physical_windows, "open_columnar", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes))
-        )
+        monkeypatch.setattr(file_pieces, "open_columnar", lambda _, sizes=sizes: contextlib.nullcontext(Sized(sizes)))
         found = cut_file(tmp_path / "a.parquet", 1_000, 0, int(r.integers(1, 1_000)))
         assert [0, *(piece.stop for piece in found)] == [*(piece.first for piece in found), len(sizes)], sizes
         assert all(piece.size >= 0 for piece in found), sizes
@@ -414,13 +412,13 @@ def wide(count: int, r: np.random.Generator) -> pa.Table:
 
 def noted(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The columns of every table that is read from now on."""
-    columns, checked = list[list[str]](), physical_windows.checked_rows
+    columns, checked = list[list[str]](), file_pieces.checked_rows
 
     def checking(table: pa.Table) -> pa.Table:
         columns.append(table.column_names)
         return checked(table)
 
-    monkeypatch.setattr(physical_windows, "checked_rows", checking)
+    monkeypatch.setattr(file_pieces, "checked_rows", checking)
     return columns
 
 

@@ -1,8 +1,8 @@
-"""Physical windows of files: what one task reads at once.
+"""Pieces of files, and the reader that reads them in tasks (`headrace.sources.kafka.reader` reads topics).
 
-Invariant: the pieces of a file have each of its rows exactly once, whatever their size; every file has at least one, so
-that somebody looks at its schema. Sizes that a footer gives are not trusted: wrong ones make pieces too large or too
-small. A file that is no larger than a window is one piece, and is not opened to find that out.
+Invariant: the pieces of a file have each of its rows exactly once, whatever their size. Every file has at least one piece,
+so that a task checks its schema. Sizes from a footer are not trusted: wrong ones make pieces too large or too small. A
+file that is no larger than a physical window is one piece, and cutting it does not open the file.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from headrace.sources import protocol
 from headrace.sources.file_formats import DAMAGE, ColumnarFile, open_columnar
 from headrace.sources.files import check_unchanged, checked_rows, unreadable
 
-Wanted = Callable[[pa.Schema], Sequence[str]]  # the columns to read of a file that has this schema, which it checks
+ColumnsOfSchema = Callable[[pa.Schema], Sequence[str]]  # checks the schema of a file; returns the columns to read
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """Some groups (row groups, record batches) of a file; `stop` None: all from `first` on."""
+    """The groups `first` to `stop` - 1 of a file: row groups or record batches. `stop` None: all from `first` on."""
 
     path: str
     bytes: int  # of the file, when it was taken
@@ -36,7 +36,7 @@ class FilePiece:
 
 
 def cut_file(path: Path, bytes: int, modified: int, most: int) -> list[FilePiece]:
-    """Return a file in pieces of about so many bytes, in order; a larger piece is a single group."""
+    """Return the pieces of a file, in order: each has at most about `most` bytes or is a single group."""
     whole = FilePiece(str(path), bytes, modified, bytes)
     if bytes <= most:
         return [whole]
@@ -48,19 +48,19 @@ def cut_file(path: Path, bytes: int, modified: int, most: int) -> list[FilePiece
 
 
 class FileToRead(NamedTuple):
-    """A file of a source, as it was when it was taken."""
+    """A file that an epoch takes, with the size and time that it had then."""
 
     source: str
     path: Path
     bytes: int
     modified: int  # nanoseconds
 
-    def cut(self, most: int) -> list[FilePiece]:
+    def pieces(self, most: int) -> list[FilePiece]:
         return cut_file(self.path, self.bytes, self.modified, most)
 
 
 class FilesReader:
-    """Reads pieces of files; one is opened once for its pieces that follow each other."""
+    """Reads pieces of files in tasks. A file is opened once for consecutive pieces of it."""
 
     def piece(self, data: Mapping[str, Any]) -> FilePiece:
         return FilePiece(**data)
@@ -88,8 +88,8 @@ def _pieces(whole: FilePiece, file: ColumnarFile, most: int) -> Iterator[FilePie
         yield replace(whole, size=held, first=first, stop=len(sizes))
 
 
-def read_pieces(path: Path, pieces: Iterable[FilePiece], wanted: Wanted) -> Iterator[pa.Table]:
-    """What pieces of one file hold; the file must be the one that was cut, before and after."""
+def read_pieces(path: Path, pieces: Iterable[FilePiece], wanted: ColumnsOfSchema) -> Iterator[pa.Table]:
+    """Yield the rows of pieces of one file. Raise an error if the file changed since it was taken."""
     try:
         with open_columnar(path) as file:
             for piece in pieces:
