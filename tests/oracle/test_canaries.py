@@ -56,12 +56,12 @@ def expires_too_early(patch: pytest.MonkeyPatch) -> None:
 
 
 def closes_windows_twice(patch: pytest.MonkeyPatch) -> None:
-    real = aggregate._in_closing_windows
+    real = aggregate.in_closing_windows
 
-    def more(table: pa.Table, positions: Any, window: int, every: int, before: int, after: int) -> pa.Table:
-        return real(table, positions, window, every, max(before - every, NEVER), after)
+    def more(table: pa.Table, positions: Any, windows: Any, before: int, after: int) -> Any:
+        return real(table, positions, windows, max(before - windows.every, NEVER), after)
 
-    patch.setattr(aggregate, "_in_closing_windows", more)
+    patch.setattr(aggregate, "in_closing_windows", more)
 
 
 def window_is_open_at_its_edge(patch: pytest.MonkeyPatch) -> None:
@@ -94,7 +94,7 @@ def chunks_of_equal_keys_overlap(patch: pytest.MonkeyPatch) -> None:
 def hashes_negative_zero_apart(patch: pytest.MonkeyPatch) -> None:
     def floats(array: pa.Array) -> hashing.Hashes:
         values = hashing.np.array(array.cast(pa.float64()).fill_null(0.0), dtype=hashing.np.float64)
-        return hashing._mix(values.view(hashing.np.uint64))
+        return hashing.mix(values.view(hashing.np.uint64))
 
     patch.setattr(hashing, "_floats", floats)
 

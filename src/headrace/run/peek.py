@@ -27,11 +27,11 @@ from headrace.operators import PLANNERS
 from headrace.query import nodes
 from headrace.run.checkpoint_path import SPARK_FOLDER, STATE_FOLDER
 from headrace.run.run import is_stream
-from headrace.sources.protocol import Item, Ledger, Piece, driven_sources
+from headrace.sources.protocol import Item, Ledger, PhysicalWindow, Piece, driven_sources
 from headrace.state.store import StateStore
 from headrace.stream import Stream, count_of_tuples, node_of
 from headrace.support.durations import Duration, parse_duration
-from headrace.task.epoch import Epoch, PhysicalWindow
+from headrace.task.epoch import Epoch
 from headrace.task.in_process import execute_locally
 from headrace.task.messages import Message
 from headrace.task.splitters import SourcePiece, read_windows
@@ -166,11 +166,11 @@ class _Arrival:
 
     def _pieces(self, name: str, ledger: Ledger, chosen: Sequence[Item]) -> Feed:
         """Process what was chosen piece by piece; the ledger counts it as taken with the last piece."""
-        pieces: list[Piece] = [piece for cut in ledger.cuts(name, chosen) for piece in cut.cut(READ_BYTES)]
+        inputs = ledger.inputs(name, chosen)
+        pieces: list[Piece] = [piece for taken in inputs for piece in taken.pieces(READ_BYTES)]
         for number, piece in enumerate(pieces, start=1):
-            portion = SourcePiece(name, piece)
-            taken = {name: chosen} if number == len(pieces) else {}
-            self._run(partial(read_windows, portions=[portion]), taken)
+            taken_now = {name: chosen} if number == len(pieces) else {}
+            self._run(partial(read_windows, pieces=[SourcePiece(name, piece)]), taken_now)
             yield True
 
     def _rows(self, name: str, rows: pa.Table) -> None:
