@@ -184,7 +184,7 @@ def test_no_class_name_is_defined_twice() -> None:
 
 
 SAME_CONCEPT = {  # module names that repeat: an operator and its kernel, or the engine's and the reference's
-    "__main__", "aggregates", "asof", "base", "distinct", "evaluate", "order", "state_tables", "table_versions",
+    "__main__", "aggregates", "asof", "base", "distinct", "evaluate", "local_days", "order", "state_tables", "table_versions",
     "top",
 }  # fmt: skip
 
