@@ -17,6 +17,7 @@ from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
 from headrace.support.durations import Duration, format_duration, parse_duration
 from headrace.support.limits import MOST_GROUPS
+from headrace.support.local_days import DAY, check_zone
 from headrace.support.terminal_text import printable
 
 if TYPE_CHECKING:
@@ -751,6 +752,13 @@ def _time_windows(window: Duration, every: Any, offset: Duration | None, zone: s
             f"offset must be shorter than the time from window to window, {format_duration(slide)}; found {offset!r};"
             f" {format_duration(begin % slide)!r} gives the same windows"
         )
+    if zone is not None:
+        check_zone(zone)
+        for option, length in (("window", size), ("offset", begin)):
+            if length % DAY:
+                raise QueryError(f"with a zone, {option} must be whole days; found {format_duration(length)!r}")
+        if slide != size:
+            raise QueryError(f"with a zone, every is the window, {window!r}; found every={every!r}; leave it out")
     return nodes.TimeWindows(size, slide, begin, zone)
 
 

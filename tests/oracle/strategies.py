@@ -50,6 +50,10 @@ PREDICATES = {
 }
 
 
+ZONES = ["Europe/Berlin", "America/Sao_Paulo", "Pacific/Apia", "Asia/Kathmandu", "UTC"]
+WHOLE_DAYS = [{"window": "1 day"}, {"window": "7 days", "offset": "4 days"}, {"window": "2 days", "every": "48 hours"}]
+
+
 @dataclass
 class Table:
     """The rows of one source in order of arrival; none is later than `lateness` behind an earlier one."""
@@ -431,6 +435,9 @@ class Maker:
             ]
         )
         offset = self.pick([None, None, "0 seconds", "0.001 milliseconds", "0.7 seconds"])
+        if self.pick((True, *(False,) * 5)):
+            made = part.stream.aggregate(by=self.by(part), zone=self.pick(ZONES), **self.pick(WHOLE_DAYS), **functions)
+            return Part(made, inexact)
         made = part.stream.aggregate(by=self.by(part), window=window, every=every, offset=offset, **functions)
         return Part(made, inexact)
 

@@ -19,7 +19,7 @@ from headrace.plan.columns_read import Names, columns_read, names_of
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
 from headrace.routing import HashGrouping
-from headrace.support.event_time import FOREVER, NEVER, move_back
+from headrace.support.event_time import FOREVER, NEVER
 
 WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, that it did not put out
 
@@ -124,7 +124,7 @@ class WindowAggregate(WithholdingOperator, AppendedState):
         return Arrangement.POSITION
 
     def watermark(self, inputs: Sequence[int]) -> int:
-        return move_back(inputs[0], self.windows.window)
+        return inputs[0] if inputs[0] in (NEVER, FOREVER) else self.windows.move_back(inputs[0])
 
     def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
         """Start of the first window that is not closed: position t is in an open window iff t >= this."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from headrace.kernels.windows.time_windows import RegularWindows, WindowGrid
+from headrace.kernels.windows.time_windows import LocalDayWindows, RegularWindows, WindowGrid
 from headrace.operators.aggregates import plan_over_time
 from headrace.operators.flow import Flow, PlanBuilder
 from headrace.operators.pane_aggregate import PaneAggregateOperator
 from headrace.operators.tuple_aggregate import TupleAggregateOperator
 from headrace.query import nodes
+from headrace.support.local_days import DAY, local_days
 
 
 def plan(node: nodes.TimeAggregate, sofar: PlanBuilder) -> Flow:
@@ -16,5 +17,7 @@ def plan(node: nodes.TimeAggregate, sofar: PlanBuilder) -> Flow:
 
 
 def time_windows(over: nodes.TimeWindows) -> WindowGrid:
-    """The windows that a query asks for, as kernels compute them."""
+    """The windows that a query asks for, as kernels compute them; those of a zone with where its days begin."""
+    if over.zone is not None:
+        return LocalDayWindows(over.window // DAY, over.offset // DAY, local_days(over.zone))
     return RegularWindows(over.window, over.every, over.offset)

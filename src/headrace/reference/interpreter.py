@@ -40,6 +40,7 @@ from headrace.reference.windows import (
     time_aggregate,
     time_join,
     time_top,
+    windows_of,
 )
 from headrace.stream import Stream, node_of
 from headrace.support.limits import MOST_TICKS
@@ -339,7 +340,9 @@ def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
             left, right = inputs
             return min(left - node.w2, right - node.w1)
         case nodes.TimeAggregate() | nodes.TimeTop():
-            return inputs[0] - node.over.window
+            if node.over.zone is None or math.isinf(inputs[0]):
+                return inputs[0] - node.over.window
+            return windows_of(node.over, int(inputs[0]))[0][0]
         case nodes.SessionAggregate() | nodes.SessionTop():
             return inputs[0] - node.gap
         case nodes.Each():

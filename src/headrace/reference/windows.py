@@ -18,6 +18,7 @@ from headrace.errors import DataError
 from headrace.expressions import JoinPredicate, OrderTerm
 from headrace.query import nodes
 from headrace.reference.evaluate import evaluate_rows, run_select, truth, value_of
+from headrace.reference.local_days import DAY, local_window
 from headrace.reference.tuples import (
     Numbers,
     in_sequence,
@@ -225,6 +226,8 @@ def _closed_windows(
 
 def windows_of(over: nodes.TimeWindows, ts: int) -> list[Window]:
     """The windows that contain a time, each from its start to before its end; // rounds down, also below zero."""
+    if over.zone is not None:
+        return [local_window(over.zone, over.window // DAY, over.offset // DAY, ts)]
     late = ts - over.offset
     numbers = range((late - over.window) // over.every + 1, late // over.every + 1)
     starts = [k * over.every + over.offset for k in numbers]

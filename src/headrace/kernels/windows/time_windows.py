@@ -10,9 +10,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
+import numpy as np
+
 from headrace.columnar.arrow import Numbers
+from headrace.support.local_days import DAY, DAYS_OF_400_YEARS, LocalDays
+
+PERIOD = DAYS_OF_400_YEARS * DAY
 
 
 class WindowGrid(Protocol):
@@ -46,6 +52,9 @@ class WindowGrid(Protocol):
     def ends(self, numbers: Any) -> Any:
         """The first moment behind each window."""
 
+    def move_back(self, watermark: int) -> int:
+        """A time before which no window begins that is still open at the watermark."""
+
 
 @dataclass(frozen=True)
 class RegularWindows:
@@ -75,6 +84,81 @@ class RegularWindows:
 
     def ends(self, numbers: Any) -> Any:
         return self.starts(numbers) + self.window
+
+    def move_back(self, watermark: int) -> int:
+        return watermark - self.window
+
+
+@dataclass(frozen=True)
+class LocalDayWindows:
+    """Windows side by side, each of some whole local days; the day `first` begins one. It carries what it knows of its zone."""
+
+    days: int
+    first: int
+    local: LocalDays
+
+    @property
+    def window(self) -> int:
+        return self.days * DAY
+
+    @property
+    def every(self) -> int:
+        return self.window
+
+    @property
+    def longest(self) -> int:
+        return self.window + DAY  # a zone that moved across the date line had a day twice
+
+    @property
+    def panes(self) -> LocalDayWindows:
+        return self
+
+    def latest(self, at: Any) -> Any:
+        return (self._day(np.asarray(at, np.int64)) - self.first) // self.days
+
+    def closed(self, at: Any) -> Any:
+        return self.latest(at) - 1
+
+    def starts(self, numbers: Any) -> Any:
+        return self._begin(np.asarray(numbers, np.int64) * self.days + self.first)
+
+    def ends(self, numbers: Any) -> Any:
+        return self.starts(numbers + 1)
+
+    def move_back(self, watermark: int) -> int:
+        return int(self.starts(self.latest(watermark)))
+
+    def _day(self, at: Numbers) -> Any:
+        """The number of the last day that has begun."""
+        eras = 0
+        if self.local.repeats_from is not None:
+            eras = np.maximum((at - self._begin(self.local.repeats_from)) // PERIOD, 0)
+        at = at - eras * PERIOD
+        run = np.maximum(np.searchsorted(self._starts, at, side="right") - 1, 0)
+        day = np.minimum(self._firsts[run] + (at - self._starts[run]) // DAY, self._lasts[run])
+        return day + eras * DAYS_OF_400_YEARS
+
+    def _begin(self, day: Any) -> Any:
+        """The first moment of a day."""
+        eras = 0
+        if self.local.repeats_from is not None:
+            eras = np.maximum((day - self.local.repeats_from) // DAYS_OF_400_YEARS, 0)
+        day = day - eras * DAYS_OF_400_YEARS
+        run = np.maximum(np.searchsorted(self._firsts, day, side="right") - 1, 0)
+        return self._starts[run] + (day - self._firsts[run]) * DAY + eras * PERIOD
+
+    @cached_property
+    def _firsts(self) -> Numbers:
+        return np.array([first for first, _ in self.local.runs], np.int64)
+
+    @cached_property
+    def _starts(self) -> Numbers:
+        return np.array([start for _, start in self.local.runs], np.int64)
+
+    @cached_property
+    def _lasts(self) -> Numbers:
+        """The last day of each run."""
+        return np.append(self._firsts[1:] - 1, np.iinfo(np.int64).max)
 
 
 def pane_starts(windows: WindowGrid, at: Numbers) -> Numbers:
