@@ -103,7 +103,8 @@ def since(run: LocalRun, epoch: int, result: str = "result-0") -> pa.Table:
 
 
 @pytest.mark.parametrize(
-    ("state", "tail"), [*((state, "filter") for state in STATES), *(("panes", tail) for tail in ("map", "case", "sample"))]
+    ("state", "tail"),
+    [*((state, "filter") for state in STATES), *(("panes", tail) for tail in ("map", "case", "sample"))],
 )
 def test_steps_behind_the_last_state_may_change(state: str, tail: str, tmp_path: Path) -> None:
     before, after = (TAILS[name](STATES[state](stream())) for name in ("as it is", tail))
