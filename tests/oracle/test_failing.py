@@ -65,12 +65,14 @@ def tuples(seed: Any, rows: int) -> pa.Table:
 
 def one_step(r: random.Random, stream: Stream) -> Stream:
     """A step that may fail and keeps the columns, so that it can stand anywhere."""
-    match r.choice(["map", "map", "filter", "filter", "case", "safe"]):
+    match r.choice(["map", "map", "filter", "filter", "case", "safe", "sample"]):
         case "map":
             made = f"({r.choice(VALUES)})::varchar"
             return stream.map(k="k", s=f"case when {made} is null then s else s end", n="n", v="v")
         case "filter":
             return stream.filter(r.choice(CONDITIONS))
+        case "sample":
+            return stream.sample(0.8, by=r.choice([None, ["k", "v"]]))
         case "case":
             branches = stream.case(*r.sample(CONDITIONS, 2))
             chosen = r.sample(branches, r.choice([1, 2, 3]))

@@ -256,7 +256,7 @@ def test_an_operator_that_lacks_an_answer_cannot_be_made() -> None:
 
 
 def test_adding_names_the_questions_without_a_default() -> None:
-    (line,) = re.findall(r"no default: (.*?);\s+of `AppendedState` also (.*?);", ADDING.read_text(), re.DOTALL)
+    (line,) = re.findall(r"no default: (.*?)\.\s+`AppendedState` adds (.*?)\.", ADDING.read_text(), re.DOTALL)
     listed, of_appended = (set(re.findall(r"`(\w+)`", names)) for names in line)
     assert listed == Operator.__abstractmethods__
     assert of_appended == {name for name in AppendedState.__abstractmethods__ if not hasattr(Operator, name)}

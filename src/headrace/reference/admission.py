@@ -23,7 +23,7 @@ from headrace.reference.tuples import single_value, times_of
 Sources = frozenset[int]  # their ids
 Meeting = tuple[Sources, Sources]  # the sources upstream of one input of an operator, and of the whole operator
 
-_WITHOUT_STATE = (
+STATELESS_NODES = (
     nodes.Source,
     nodes.Map,
     nodes.Filter,
@@ -131,4 +131,4 @@ def _meetings(roots: Sequence[nodes.Node]) -> Iterator[Meeting]:
 def _has_state(node: nodes.Node) -> bool:
     if isinstance(node, nodes.Each):  # all inputs of what it runs come from the one stream that was split
         return any(_has_state(inner) for inner in nodes.walk_nodes(node.body.root) if inner is not node.body.leaf)
-    return not isinstance(node, _WITHOUT_STATE)
+    return not isinstance(node, STATELESS_NODES)

@@ -91,7 +91,7 @@ class ProfiledSplit:
                 found = _subject(node)
                 if found is not None:
                     return found
-        msg = "the query has no split of hr.files with nothing but map and filter before it; such as hr.files(...).split(8, by=['user'])"
+        msg = "the query has no split of hr.files with nothing but map, filter, case and sample before it; such as hr.files(...).split(8, by=['user'])"
         raise QueryError(msg)
 
     def windows(

@@ -51,6 +51,23 @@ suspects -> join-1 1: ts, phone"""
     )
 
 
+@pytest.mark.parametrize("by", [None, ["began", "callee"]], ids=str)
+def test_a_sample_carries_what_it_hashes_and_no_further(by: list[str] | None) -> None:
+    joined = (
+        calls_with_suspects().sample(0.5, by=by).map("reason").aggregate(by=["reason"], window="1 day", n="count(*)")
+    )
+    whole = "ts, l_ts, caller, callee, began, ended, r_ts, phone, reason"
+    assert (
+        carried(joined)
+        == f"""\
+aggregate-1 -> result-0 0: ts, reason, window_start, window_end, n
+calls -> join-1 0: ts, caller, {"callee, began, ended" if by is None else "callee, began"}
+join-1 -> aggregate-1 0: ts, reason
+join-1 puts out {whole if by is None else "ts, callee, began, reason"}
+suspects -> join-1 1: ts, phone, reason"""
+    )
+
+
 def test_a_result_is_whole() -> None:
     assert (
         carried(calls_with_suspects())

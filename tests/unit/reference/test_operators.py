@@ -17,8 +17,10 @@ from hypothesis import strategies as st
 from headrace.columnar.types import stream_schema
 from headrace.errors import DataError, QueryError
 from headrace.expressions import join_predicate
+from headrace.operators import PLANNERS
 from headrace.query import nodes
 from headrace.reference import late_tuples, reference
+from headrace.reference.admission import STATELESS_NODES
 from headrace.sources import TableOrigin
 from headrace.stream import Stream, node_of
 from tests.helpers import sorted_rows, tuples
@@ -84,6 +86,14 @@ def test_a_failing_expression_is_named_with_its_tuple() -> None:
 def test_a_struct_column_named_like_a_table_is_still_a_column() -> None:
     query = stream((1, {"x": 3}, 9), t=pa.struct([("x", pa.int64())]), x=pa.int64())
     assert answer(query.map(y="t.x")) == [(1, 3)]
+
+
+def test_every_node_without_a_planner_is_known_to_be_stateless() -> None:
+    """`each` has the operators of its body, and the compiler alone makes splits and substreams."""
+    kinds = {node for node in vars(nodes).values() if isinstance(node, type) and issubclass(node, nodes.Node)}
+    abstract = {kind for kind in kinds if kind is nodes.Node or kind.__subclasses__()}
+    others = {nodes.Each, nodes.Split, nodes.Substream}
+    assert set(STATELESS_NODES) == kinds - abstract - set(PLANNERS) - others
 
 
 def test_union_is_a_multiset() -> None:

@@ -430,6 +430,8 @@ READS = {
     "two": (lambda s: s.aggregate(by=["k"], window="10 seconds", n="count(*)"), ["k", "start"]),
     "time": (lambda s: s.aggregate(by=[], window="10 seconds", n="count(*)"), ["start"]),
     "filter": (lambda s: s.filter("c3 > 5").map("k"), ["c3", "k", "start"]),
+    "sample": (lambda s: s.sample(0.5, by=["c3"]).map("k"), ["c3", "k", "start"]),
+    "sample of whole tuples": (lambda s: s.sample(0.5).map("k"), None),
     "equality": (lambda s: s.join(s, on="l.k = r.c1", within="5 seconds").map(a="l_c2"), ["c1", "c2", "k", "start"]),
     "whole": (lambda s: s.filter("k > 3"), None),
     "sequence": (lambda s: s.aggregate(by=["k"], last=3, every=1, n="count(*)"), None),

@@ -186,6 +186,17 @@ def test_only_the_head_of_a_large_file_is_read(ending: str, tmp_path: Path) -> N
         read_head(tmp_path / f"none.{ending}", 5)
 
 
+def test_the_share_that_a_sample_keeps_is_measured(inputs: tuple[Input, Input]) -> None:
+    """Few keys: the share of the tuples differs from the fraction, which is assumed only without a measurement."""
+    query = inputs[0].stream.sample(0.25, by=["g"])
+    root = [node_of(query)]
+    tuples = pa.concat_tables(take_sample({"left": root[0].input}, SAMPLE).windows["left"])  # type: ignore[attr-defined]
+    kept = sum(g in set(reference(query)["g"].to_pylist()) for g in tuples["g"].to_pylist()) / tuples.num_rows
+    figures = calibrate(root, [False], slots=SLOTS, tuples=SAMPLE)
+    assert figures.matching["sample-1"] == pytest.approx(kept) != 0.25
+    assert figures.passing["left to result-0-1"] == pytest.approx(kept)
+
+
 def test_given_costs_count_instead_of_measured_ones(inputs: tuple[Input, Input]) -> None:
     query = figure_8(inputs[0].stream, inputs[1].stream)
     figures = Figures(rates={"left": 400, "right": 100}, costs={"aggregate-1": 1.0, "join-1": 1.0, "aggregate-2": 1.0})
