@@ -15,6 +15,7 @@ from headrace.query.labels import check_label
 from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
 from headrace.support.durations import Duration, parse_duration
+from headrace.support.habits import answer_habits, missing_verb
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.terminal_text import printable
 
@@ -48,7 +49,9 @@ class Stream:
             if name in ("apply", "each"):
                 msg = f"a stream has no {name}: it runs on the substreams of a split; such as s.split(64, by=['user']).{name}(...)"
                 raise AttributeError(msg)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise missing_verb("Stream", name, self.columns, vars(Stream))
 
     def __repr__(self) -> str:
         called = "" if self._label is None else f" named {self._label}"
@@ -150,11 +153,11 @@ class Stream:
         right = _node(other, "join")
         if how not in nodes.KEPT_SIDES:
             raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT_SIDES))}; found {how!r}")
+        columns = using_columns(using, self.schema, right.schema)
+        predicate = join_condition(on, columns, self.schema, right.schema)
         if (within is None) == (last is None):
             msg = "join needs exactly one window: within='60 seconds' (time) or last=1000 (count)"
             raise QueryError(msg)
-        columns = using_columns(using, self.schema, right.schema)
-        predicate = join_condition(on, columns, self.schema, right.schema)
         if within is not None:
             pair = _pair(within, "within")
             w1, w2 = (parse_duration(w, "within") for w in pair)
@@ -354,6 +357,9 @@ class Stream:
         return tuple(by)
 
 
+answer_habits(Stream)
+
+
 class Table:
     """Rows without time, to join streams with: every tuple meets all of them. Immutable."""
 
@@ -373,8 +379,10 @@ class Table:
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and a table cannot."""
-        if name.startswith("_") or name not in vars(Stream):
+        if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        if name not in vars(Stream):
+            raise missing_verb("Table", name, self.columns, vars(Table))
         raise NoSuchVerb(f"{name} is for streams, and a table is none; join a stream with it: s.join(table, on=...)")
 
 
@@ -400,8 +408,10 @@ class Substreams:
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and substreams cannot, said as what to write instead."""
-        if name.startswith("_") or name not in vars(Stream):
+        if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        if name not in vars(Stream):
+            raise missing_verb("Substreams", name, self.columns, vars(Substreams))
         raise NoSuchVerb(
             f"{name} is for streams, and this one was split; say what runs on every substream:"
             f" .each(lambda t: t.{name}(...)) or .apply(processor), which give a stream"
