@@ -61,7 +61,15 @@ class Stream:
         """The same stream with a name for its results, in place of result-0, in progress, records, logs and tables.
 
         The names of one run differ. A name is no part of the query: with another one, a checkpoint continues as before.
-        What is made of the stream afterwards has no name: name a result last. `s.filter("amount > 100").named("alarms")`
+        What is made of the stream afterwards has no name, so name a result last.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> print(s.filter("x > 100").named("alarms"))
+        Stream(ts, k, x) named alarms
+        filter x > 100
+          source source-1 (ts timestamp[us, tz=UTC], k string, x int64)
         """
         return Stream(self._node, check_label(name))
 
@@ -73,7 +81,12 @@ class Stream:
         """These columns alone: positional names are kept, keywords are computed, as by `map`; `ts` always stays.
 
         keep: names of columns, in the order that they get; new: SQL expressions by the name of their column.
-        `s.select("caller", minutes="duration / 60.0")` has the columns ts, caller, minutes.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> s.select("k", y="x + 1").columns
+        ['ts', 'k', 'y']
         """
         return Stream(column_verbs.computed_map(self._node, keep, new, "select"))
 
@@ -81,19 +94,37 @@ class Stream:
         """All columns, and new ones: one with the name of a column takes its place, the others come last.
 
         new: SQL expressions by the name of their column; they see the columns of this stream, not each other.
-        `s.with_columns(minutes="duration / 60.0")` has all columns of `s`, then minutes.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> s.with_columns(y="x + 1", k="upper(k)").columns
+        ['ts', 'k', 'x', 'y']
         """
         return Stream(column_verbs.extended_map(self._node, new))
 
     def rename(self, names: Mapping[str, str]) -> Stream:
         """The same columns in the same places, some under new names.
 
-        names: old names and new ones; two columns may swap theirs. `s.rename({"caller": "user"})`
+        names: old names and new ones; two columns may swap theirs.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> s.rename({"k": "user"}).columns
+        ['ts', 'user', 'x']
         """
         return Stream(column_verbs.renamed_map(self._node, names))
 
     def drop(self, *names: str) -> Stream:
-        """All columns but these. `s.drop("duration", "district")`"""
+        """All columns but these.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> s.drop("x").columns
+        ['ts', 'k']
+        """
         return Stream(column_verbs.reduced_map(self._node, names))
 
     def unnest(self, column: str, outer: bool = False, index: str | None = None) -> Stream:
@@ -102,17 +133,15 @@ class Stream:
         The element takes the column's place and name; the fields of a struct take its place; a map gives two columns, such as
         items_key and items_value. A null element stays.
         outer: keep a tuple whose list is null or empty, with null; without it such a tuple is dropped
-        index: name of a further column with the position of the element, from 0
-        `orders.unnest("items", index="line")`
+        index: name of a further column, the last, with the position of the element, from 0
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "items": [[{"a": 1, "b": 2}]], "k": ["x"]}))
+        >>> s.unnest("items", index="i").schema.names
+        ['ts', 'a', 'b', 'k', 'i']
         """
-        column_verbs.check_column(column, self.schema, "unnest")
-        if not isinstance(outer, bool):
-            raise QueryTypeError(f"outer must be True or False; found {describe_argument(outer)}")
-        if index is not None and not isinstance(index, str):
-            raise QueryTypeError(
-                f"index must be the name of a new column; found {describe_argument(index)}; such as 'i'"
-            )
-        return Stream(nodes.Unnest(self._node, column, outer, index))
+        return Stream(column_verbs.unnested(self._node, column, outer, index))
 
     def filter(self, predicate: str) -> Stream:
         """Only the tuples for which the predicate is true."""
@@ -483,6 +512,9 @@ class Substreams:
 
     def _then(self, stream: Stream) -> Substreams:
         return Substreams(self._node, self._rule, nodes.Body(self._body.leaf, node_of(stream)))
+
+
+answer_habits(Substreams)
 
 
 def node_of(stream: Stream) -> nodes.Node:

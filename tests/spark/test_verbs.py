@@ -15,9 +15,10 @@ from tests.helpers import SECOND, add_file
 
 ROOT = Path(__file__).parents[2]
 
+pytestmark = pytest.mark.spark
 
-@pytest.mark.spark
-def test_the_example_of_the_manual(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+
+def test_the_example_of_the_manual(spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     section = (ROOT / "docs" / "USING.md").read_text().partition("\n### Lists, maps and structs")[2]
     (block,) = re.findall(r"```python\n(.*?)```", section.partition("\n## ")[0], re.DOTALL)
     monkeypatch.chdir(tmp_path)
@@ -26,9 +27,7 @@ def test_the_example_of_the_manual(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert "'item': 'milk'" in shown and re.search(r"'item': 'tea'.*Decimal\('7'\)", shown)
 
 
-@pytest.mark.spark
-def test_a_run_with_names_and_unnest(tmp_path: Path) -> None:
-    spark = hr.session(slots=2)
+def test_a_run_with_names_and_unnest(spark: Any, tmp_path: Path) -> None:
     times = pa.array([second * SECOND for second in range(6)], pa.timestamp("us", "UTC"))
     rows = pa.table({"ts": times, "k": [1, 2] * 3, "v": [[1, 2], [], None, [None], [3], [4, 5, 6]]})
     folder = tmp_path / "in"

@@ -1,4 +1,4 @@
-"""The maps that `map`, `select`, `with_columns`, `rename` and `drop` stand for.
+"""The maps that `map`, `select`, `with_columns`, `rename` and `drop` stand for, and the checks of names of columns.
 
 Invariant: every expression sees the columns of the input only, and `ts` is neither computed, renamed nor dropped.
 """
@@ -63,6 +63,16 @@ def reduced_map(node: nodes.Node, dropped: Sequence[str]) -> nodes.Map:
         if name == TS:
             raise QueryError(f"drop cannot drop 'ts': it is {EVENT_TIME[TS]}")
     return _map(node, {name: name for name in _others(node) if name not in dropped}, {}, "drop")
+
+
+def unnested(node: nodes.Node, column: str, outer: bool, index: str | None) -> nodes.Unnest:
+    """Return the node of `unnest`, its arguments checked."""
+    check_column(column, node.schema, "unnest")
+    if not isinstance(outer, bool):
+        raise QueryTypeError(f"outer must be True or False; found {describe_argument(outer)}")
+    if index is not None and not isinstance(index, str):
+        raise QueryTypeError(f"index must be the name of a new column; found {describe_argument(index)}; such as 'i'")
+    return nodes.Unnest(node, column, outer, index)
 
 
 def check_column(name: str, schema: pa.Schema, verb: str) -> None:

@@ -9,6 +9,7 @@ import difflib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from types import FunctionType
 from typing import Any
 
 from headrace.errors import NoSuchVerb, QueryTypeError
@@ -175,14 +176,17 @@ def answer_habits(kind: type) -> None:
 def _answering(verb: Callable[..., Any], usage: str) -> Callable[..., Any]:
     signature = inspect.signature(verb)
 
-    @functools.wraps(verb)
+    def wrong_call(error: TypeError, given: tuple[Any, ...]) -> QueryTypeError:
+        found = next((each for each in given if is_foreign_expression(each)), None)
+        also = "" if found is None else f"; found {describe_argument(found)}"
+        return QueryTypeError(f"{verb.__name__}: {error}{also}; write {usage}")
+
     def call(*given: Any, **named: Any) -> Any:
         try:
             signature.bind(*given, **named)
         except TypeError as error:
-            found = next((each for each in given[1:] if is_foreign_expression(each)), None)
-            also = "" if found is None else f"; found {describe_argument(found)}"
-            raise QueryTypeError(f"{verb.__name__}: {error}{also}; write {usage}") from None
+            raise wrong_call(error, given[1:]) from None
         return verb(*given, **named)
 
-    return call
+    own = FunctionType(call.__code__, verb.__globals__, closure=call.__closure__)  # of the verb's module, for doctest
+    return functools.wraps(verb)(own)
