@@ -37,6 +37,7 @@ from headrace.reference import reference
 from headrace.stream import Stream, Table
 from headrace.support.argument_errors import describe_argument
 from headrace.support.durations import Duration, parse_duration
+from headrace.support.habits import missing_function
 from headrace.support.limits import check_slots
 from headrace.support.secrets import Secret, secret
 from headrace.support.version import __version__
@@ -358,7 +359,7 @@ def __getattr__(name: str) -> Any:
     """`headrace.testing` is loaded when it is asked for."""
     if name == "testing":
         return importlib.import_module("headrace.testing")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    raise missing_function(name)
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -16,6 +16,7 @@ from headrace.query.labels import check_label
 from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
 from headrace.support.durations import Duration, format_duration, parse_duration
+from headrace.support.habits import answer_habits, missing_verb
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.local_days import DAY, check_zone
 from headrace.support.terminal_text import printable
@@ -53,7 +54,9 @@ class Stream:
             if name in ("apply", "each"):
                 msg = f"a stream has no {name}: it runs on the substreams of a split; such as s.split(64, by=['user']).{name}(...)"
                 raise AttributeError(msg)
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            if name.startswith("_"):
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+            raise missing_verb("Stream", name, self.columns, vars(Stream))
 
     def __repr__(self) -> str:
         called = "" if self._label is None else f" named {self._label}"
@@ -63,7 +66,15 @@ class Stream:
         """The same stream with a name for its results, in place of result-0, in progress, records, logs and tables.
 
         The names of one run differ. A name is no part of the query: with another one, a checkpoint continues as before.
-        What is made of the stream afterwards has no name: name a result last. `s.filter("amount > 100").named("alarms")`
+        What is made of the stream afterwards has no name, so name a result last.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> print(s.filter("x > 100").named("alarms"))
+        Stream(ts, k, x) named alarms
+        filter x > 100
+          source source-1 (ts timestamp[us, tz=UTC], k string, x int64)
         """
         return Stream(self._node, check_label(name))
 
@@ -85,7 +96,12 @@ class Stream:
         """These columns alone: positional names are kept, keywords are computed, as by `map`; `ts` always stays.
 
         keep: names of columns, in the order that they get; new: SQL expressions by the name of their column.
-        `s.select("caller", minutes="duration / 60.0")` has the columns ts, caller, minutes.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> s.select("k", y="x + 1").columns
+        ['ts', 'k', 'y']
         """
         return Stream(column_verbs.computed_map(self._node, keep, new, "select"))
 
@@ -93,19 +109,37 @@ class Stream:
         """All columns, and new ones: one with the name of a column takes its place, the others come last.
 
         new: SQL expressions by the name of their column; they see the columns of this stream, not each other.
-        `s.with_columns(minutes="duration / 60.0")` has all columns of `s`, then minutes.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> s.with_columns(y="x + 1", k="upper(k)").columns
+        ['ts', 'k', 'x', 'y']
         """
         return Stream(column_verbs.extended_map(self._node, new))
 
     def rename(self, names: Mapping[str, str]) -> Stream:
         """The same columns in the same places, some under new names.
 
-        names: old names and new ones; two columns may swap theirs. `s.rename({"caller": "user"})`
+        names: old names and new ones; two columns may swap theirs.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> s.rename({"k": "user"}).columns
+        ['ts', 'user', 'x']
         """
         return Stream(column_verbs.renamed_map(self._node, names))
 
     def drop(self, *names: str) -> Stream:
-        """All columns but these. `s.drop("duration", "district")`"""
+        """All columns but these.
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
+        >>> s.drop("x").columns
+        ['ts', 'k']
+        """
         return Stream(column_verbs.reduced_map(self._node, names))
 
     def unnest(self, column: str, outer: bool = False, index: str | None = None) -> Stream:
@@ -114,17 +148,15 @@ class Stream:
         The element takes the column's place and name; the fields of a struct take its place; a map gives two columns, such as
         items_key and items_value. A null element stays.
         outer: keep a tuple whose list is null or empty, with null; without it such a tuple is dropped
-        index: name of a further column with the position of the element, from 0
-        `orders.unnest("items", index="line")`
+        index: name of a further column, the last, with the position of the element, from 0
+
+        >>> import pyarrow as pa
+        >>> from headrace.testing import table_stream
+        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "items": [[{"a": 1, "b": 2}]], "k": ["x"]}))
+        >>> s.unnest("items", index="i").schema.names
+        ['ts', 'a', 'b', 'k', 'i']
         """
-        column_verbs.check_column(column, self.schema, "unnest")
-        if not isinstance(outer, bool):
-            raise QueryTypeError(f"outer must be True or False; found {describe_argument(outer)}")
-        if index is not None and not isinstance(index, str):
-            raise QueryTypeError(
-                f"index must be the name of a new column; found {describe_argument(index)}; such as 'i'"
-            )
-        return Stream(nodes.Unnest(self._node, column, outer, index))
+        return Stream(column_verbs.unnested(self._node, column, outer, index))
 
     def filter(self, predicate: str) -> Stream:
         """Only the tuples for which the predicate is true."""
@@ -174,11 +206,11 @@ class Stream:
         right = _node(other, "join")
         if how not in nodes.KEPT_SIDES:
             raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT_SIDES))}; found {how!r}")
+        columns = using_columns(using, self.schema, right.schema)
+        predicate = join_condition(on, columns, self.schema, right.schema)
         if (within is None) == (last is None):
             msg = "join needs exactly one window: within='60 seconds' (time) or last=1000 (count)"
             raise QueryError(msg)
-        columns = using_columns(using, self.schema, right.schema)
-        predicate = join_condition(on, columns, self.schema, right.schema)
         if within is not None:
             w1, w2 = _windows(within)
             return Stream(once(nodes.TimeJoin(self._node, right, predicate, w1, w2, how), columns, how))
@@ -560,6 +592,9 @@ class Stream:
         return tuple(by)
 
 
+answer_habits(Stream)
+
+
 class Table:
     """Rows without time, to join streams with: every tuple meets all of them. Immutable."""
 
@@ -579,8 +614,10 @@ class Table:
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and a table cannot."""
-        if name.startswith("_") or name not in vars(Stream):
+        if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        if name not in vars(Stream):
+            raise missing_verb("Table", name, self.columns, vars(Table))
         raise NoSuchVerb(f"{name} is for streams, and a table is none; join a stream with it: s.join(table, on=...)")
 
 
@@ -606,8 +643,10 @@ class Substreams:
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and substreams cannot, said as what to write instead."""
-        if name.startswith("_") or name not in vars(Stream):
+        if name.startswith("_"):
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+        if name not in vars(Stream):
+            raise missing_verb("Substreams", name, self.columns, vars(Substreams))
         raise NoSuchVerb(
             f"{name} is for streams, and this one was split; say what runs on every substream:"
             f" .each(lambda t: t.{name}(...)) or .apply(processor), which give a stream"
@@ -694,6 +733,9 @@ class Substreams:
 
     def _then(self, stream: Stream) -> Substreams:
         return Substreams(self._node, self._rule, nodes.Body(self._body.leaf, node_of(stream)))
+
+
+answer_habits(Substreams)
 
 
 def node_of(stream: Stream) -> nodes.Node:

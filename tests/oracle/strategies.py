@@ -349,6 +349,7 @@ class Maker:
             left, right = left.exact(), right.exact()
         kinds = {n: right.stream.schema.field(n).type for n in right.columns()}
         shared = [n for n in left.columns() if n in kinds and _meet(left.stream.schema.field(n).type, kinds[n])]
+        shared = [n for n in shared if not n.startswith(("l_", "r_"))]  # such as the join may call other columns
         if not shared:
             return self.time_join(part, parts)
         using = list(dict.fromkeys(self.pick(shared) for _ in range(self.pick((1, 1, 2)))))

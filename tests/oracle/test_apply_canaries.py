@@ -273,7 +273,9 @@ def merged_blocks_are_trimmed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(sorted_runs, "FAN_IN", 2)
     for module in (slots, outcome):
         real = module.blocks_rewritten
-        patch.setattr(module, "blocks_rewritten", lambda epoch, *given, real=real: real(replace(epoch, merges=()), *given))
+        patch.setattr(
+            module, "blocks_rewritten", lambda epoch, *given, real=real: real(replace(epoch, merges=()), *given)
+        )
 
 
 def every_slot_keeps_what_is_for_all(patch: pytest.MonkeyPatch) -> None:

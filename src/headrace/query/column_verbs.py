@@ -1,10 +1,11 @@
-"""The maps that `map`, `select`, `with_columns`, `rename` and `drop` stand for.
+"""The maps that `map`, `select`, `with_columns`, `rename` and `drop` stand for, and the checks of names of columns.
 
 Invariant: every expression sees the columns of the input only, and `ts` is neither computed, renamed nor dropped.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
@@ -14,9 +15,11 @@ from headrace.columnar.duck import quote
 from headrace.columnar.types import EVENT_TIME, TS, refuse_added_names
 from headrace.errors import QueryError, QueryTypeError
 from headrace.query import nodes
-from headrace.support.argument_errors import argument_kind, describe_argument
+from headrace.support.argument_errors import argument_kind, describe_argument, is_foreign_expression
 
 ALL = "*"
+COMPUTING = ("map", "select")  # verbs that take names to keep, and expressions
+_ALIASED = re.compile(r"(.+?)\s+as\s+(\w+)\Z", re.IGNORECASE)
 
 
 def computed_map(node: nodes.Node, keep: Sequence[str], new: Mapping[str, str], verb: str) -> nodes.Map:
@@ -62,6 +65,16 @@ def reduced_map(node: nodes.Node, dropped: Sequence[str]) -> nodes.Map:
     return _map(node, {name: name for name in _others(node) if name not in dropped}, {}, "drop")
 
 
+def unnested(node: nodes.Node, column: str, outer: bool, index: str | None) -> nodes.Unnest:
+    """Return the node of `unnest`, its arguments checked."""
+    check_column(column, node.schema, "unnest")
+    if not isinstance(outer, bool):
+        raise QueryTypeError(f"outer must be True or False; found {describe_argument(outer)}")
+    if index is not None and not isinstance(index, str):
+        raise QueryTypeError(f"index must be the name of a new column; found {describe_argument(index)}; such as 'i'")
+    return nodes.Unnest(node, column, outer, index)
+
+
 def check_column(name: str, schema: pa.Schema, verb: str) -> None:
     """Refuse what is not the name of a column."""
     if not isinstance(name, str):
@@ -72,9 +85,11 @@ def check_column(name: str, schema: pa.Schema, verb: str) -> None:
         return
     if name == ALL:
         raise QueryError(
-            f"{verb} takes no '*'; with_columns(new='a + 1') keeps all columns and adds one, drop('a') keeps all but some"
+            f"{verb} takes no '*'; use s.with_columns(new='a + 1') for all columns and a new one, s.drop('a') for all but some"
         )
-    raise QueryError(f"{verb} names an unknown column {name!r}; there are {', '.join(schema.names)}{_several(name)}")
+    raise QueryError(
+        f"{verb} names an unknown column {name!r}; there are {', '.join(schema.names)}{_instead_of_text(name, verb)}"
+    )
 
 
 def passed_column(schema: pa.Schema, name: str) -> expressions.Expression:
@@ -96,17 +111,36 @@ def _others(node: nodes.Node) -> list[str]:
     return [name for name in node.schema.names if name != TS]
 
 
-def _several(name: str) -> str:
-    """How to name several columns, if one text seems to."""
+def _instead_of_text(name: str, verb: str) -> str:
+    """What to write instead of a text that seems to be several columns, or an expression."""
     names = [part.strip() for part in name.split(",")]
-    return f"; name each column by itself: {', '.join(map(repr, names))}" if len(names) > 1 else ""
+    if len(names) > 1 and all(map(_is_plain, names)):
+        return f"; name each column by itself: {', '.join(map(repr, names))}"
+    if verb in COMPUTING and (found := _ALIASED.match(name)):
+        return f"; a computed column is a keyword: s.{verb}({found[2]}={found[1]!r})"
+    if verb in COMPUTING and not _is_plain(name):
+        return f"; a computed column is a keyword: s.{verb}(new={name!r})"
+    return ""
+
+
+def _is_plain(name: str) -> bool:
+    return name.isidentifier()
 
 
 def _instead_of_name(given: object, verb: str) -> str:
     """What to write instead of what was given as a name."""
-    if argument_kind(given) == "pyspark Column":
-        return "; write the column's name, or a new column as a keyword with SQL text: s.map(new='a + 1')"
-    if verb in ("map", "select") and isinstance(given, dict):
+    if verb in COMPUTING and is_foreign_expression(given) and "explode" in repr(given):
+        return "; a tuple for each element of a list comes of s.unnest('items')"
+    if verb in COMPUTING and is_foreign_expression(given):
+        return f"; write the column's name, or a new column as a keyword with SQL text: s.{verb}(new='a + 1')"
+    if is_foreign_expression(given):
+        return "; write the column's name"
+    if verb in COMPUTING and argument_kind(given) == "function":
+        return (
+            f"; new columns are keywords with SQL text: s.{verb}(new='a + 1'); code of your own is a processor:"
+            " s.split(8, by='k').apply(processor)"
+        )
+    if verb in COMPUTING and isinstance(given, dict):
         return f"; new columns are keywords with SQL text: s.{verb}('kept', new='a + 1')"
     if isinstance(given, list | tuple) and given and all(isinstance(name, str) for name in given):
         return f"; write the names without a list: {verb}({', '.join(map(repr, given))})"

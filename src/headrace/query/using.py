@@ -18,7 +18,7 @@ from headrace.columnar.types import TS
 from headrace.errors import QueryError, QueryTypeError
 from headrace.query import nodes
 from headrace.query.column_verbs import passed_column
-from headrace.support.argument_errors import argument_kind, describe_argument
+from headrace.support.argument_errors import describe_argument, is_foreign_expression
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*\Z", re.IGNORECASE)
 _CASTS = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}  # the common types of columns of different types
@@ -69,7 +69,7 @@ def _check_on(on: str | None, left: pa.Schema, right: pa.Schema) -> None:
     """Refuse names of columns where a condition is expected."""
     if on is None:
         raise QueryError("join needs a condition: on='l.a < r.b', or using='k' for columns that both sides have")
-    if argument_kind(on) == "pyspark Column":
+    if is_foreign_expression(on):
         raise QueryTypeError(
             f"on is SQL text over l and r; found {describe_argument(on)}; such as on='l.a = r.b', or using='k'"
         )

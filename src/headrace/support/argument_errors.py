@@ -32,6 +32,8 @@ def describe_argument(value: Any) -> str:
     match kind.split(" "):
         case ["pyspark", "Column"]:
             return f"a Spark column, {value!r:.100}"
+        case ["polars", "Expr"]:
+            return f"a polars expression, {value!r:.100}"
         case ["headrace", "Stream"]:
             return "a stream"
         case ["headrace", "Substreams"]:
@@ -52,11 +54,18 @@ def _content(value: Any) -> str:
     return f"{value!r:.100}" if large is None else f"of {len(held)}, such as {describe_argument(large)}"
 
 
+def is_foreign_expression(value: Any) -> bool:
+    """Whether the value is an expression of another library."""
+    return argument_kind(value) in ("pyspark Column", "polars Expr")
+
+
 def instead_of_text(value: Any, example: str) -> str:
     """What to write where SQL text is expected."""
     kind = argument_kind(value)
     if kind == "pyspark Column":
         return f"write it as SQL text, such as {example!r}, or use the column on the DataFrame before headrace.stream(df, ...)"
+    if kind == "polars Expr":
+        return f"write it as SQL text, such as {example!r}"
     if kind == "function":
         return f"expressions are SQL text, not Python, so that they can be checked and routed; such as {example!r}"
     return f"write SQL text, such as {example!r}"

@@ -49,6 +49,7 @@ SHARED = {
     "headrace.support.paths": "paths that users give",
     "headrace.query": "the query itself",
     "headrace.support.argument_errors": "words for errors",
+    "headrace.support.habits": "words for errors",
     "headrace.support.durations": "lengths of windows, as the query has them",
     "headrace.query.nodes": "the query itself",
     "headrace.query.column_verbs": "the query itself: the maps that some verbs stand for",
