@@ -130,6 +130,7 @@ class Driver:
             stored_checks.check_manifest_for(self.plan, last, self.driven)
             identity.check_source_places(last, self.places, self.driven, self.settings.static)
             self.plan = incomplete.withhold_incomplete(self.plan, incomplete.incomplete_operators(last.query))
+            self.plan = incomplete.complete_functions(self.plan, last.query)
             for result, time_ in incomplete.incomplete_results(last).items():
                 _log.warning("%s", printable(incomplete.warning_text(self.labels.get(result, result), time_)))
         self.versions = TableVersions({} if self.closed else self.tables, self.store.storage, last)

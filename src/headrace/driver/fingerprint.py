@@ -208,6 +208,9 @@ def check_query_section(query: Any) -> None:
     if all(node["operator"] != "result" for node in operators):
         raise validators.refuse("query.operators", "with a result", [node["operator"] for node in operators])
     validators.mapping_of(validators.optional(validators.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
+    validators.mapping_of(validators.list_of(validators.optional(validators.whole(NEVER, FOREVER))))(
+        query.get("functions_since", {}), "query.functions_since"
+    )
     validators.mapping_of(validators.text)(query.get("places", {}), "query.places")
     known = {*found["means"], *(node["name"] for node in operators if node["operator"] == "source")}
     sides = [side for each in found["means"].values() for side in each["inputs"]]

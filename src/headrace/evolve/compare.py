@@ -27,6 +27,7 @@ from headrace.driver.fingerprint import (
     without_loaders,
 )
 from headrace.errors import QueryChanged
+from headrace.evolve.added_functions import extend_aggregates, kept_functions_since
 from headrace.evolve.pin_columns import pin_columns
 from headrace.evolve.table_names import joined_tables, rename_tables, unnamed_table_places
 from headrace.evolve.twins import QueryPairing
@@ -294,14 +295,18 @@ def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, ne
         whole = {n for n in now if part == "grouped" and plan.by_name[n].takes_whole and n not in routed}
         added = {n: now[n] for n in now if n in found.added or n in whole}
         laid[part] = {**was, **added}
-    begun = _begun(incomplete_operators(old), found, plan)
-    return {**new, **laid, "changes": old["changes"], **({"begun": begun} if begun else {})}
+    since = kept_functions_since(old, found.kept)
+    begun = _begun(incomplete_operators(old), incomplete.latest_addition(since), found, plan)
+    return {**new, **laid, "changes": old["changes"], **since, **({"begun": begun} if begun else {})}
 
 
-def _begun(before: Incomplete, found: Comparison, plan: p.PhysicalPlan) -> Incomplete:
-    """Return what is still incomplete: all that was before, and changed results of operators whose input is incomplete."""
+def _begun(before: Incomplete, since: Incomplete, found: Comparison, plan: p.PhysicalPlan) -> Incomplete:
+    """Return what is still incomplete: all that was before, and changed results of operators whose input is incomplete.
+
+    since: by aggregate to which functions were added, from when on these see all tuples.
+    """
     begun = {n: before[o] for names in (found.kept, found.results) for n, o in names.items() if o in before}
-    complete = incomplete.complete_since(plan, {source.name: NEVER for source in plan.sources}, dict(begun))
+    complete = incomplete.complete_since(plan, {source.name: NEVER for source in plan.sources}, {**begun, **since})
     changed = {name: incomplete.input_complete_since(plan, name, complete) for name in found.altered}
     return {name: time for name, time in {**begun, **changed}.items() if time != NEVER}
 
@@ -364,12 +369,14 @@ def start_on_state(store: StateStore, query: CompiledQuery, order: str) -> Start
     over, said = pin_columns(query.roots, last.query["operators"])
     query = query.over(over)
     new = describe_query(query, order)
+    last, added = extend_aggregates(last, query.physical(), new)
     found = compare_with_state(store, last, query, new)
     if not found.continues:
         raise QueryChanged(describe_refusal(found))
+    found.said.extend(added)
     waiting = _waiting(last, found, delivered=store.all_delivered)
     held = columns_held(found.kept, last.query)
-    new = describe_query(query, order, held)
+    new = {**describe_query(query, order, held), **kept_functions_since(last.query, found.kept)}
     store.adopt(rename_in_manifest(last, found, query.physical(), new))
     reshaped = tuple(name for name, differ in found.altered.items() if differ)
     return StartedQuery(query, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting, reshaped)

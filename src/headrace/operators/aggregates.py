@@ -105,13 +105,22 @@ class WindowAggregate(WithholdingOperator, AppendedState):
         """The results of the windows that close between two watermarks; held: the state that they can need."""
 
     def run(self, slot: Slot) -> Results:
-        if (held := open_windows(slot)) is None:
+        if (held := self._open_windows(slot)) is None:
             return
         before, after = slot.before[0], slot.after[0]
         if self.withholds_before is not None and before < (last := min(self._withheld_until, after)):
             slot.note(**{WITHHELD: self.windows_in(self.close(held, before, last))})
             before = last
         yield 0, self.close(held, before, after)
+
+    def _open_windows(self, slot: Slot) -> pa.Table | None:
+        """Return the state of this slot that windows closing in this epoch can contain; None: no window closes."""
+        after = slot.after[0]
+        if after <= slot.before[0]:
+            return None
+        blocks = [*slot.old(0), *slot.new(0)]
+        tables = slot.tables([b for b in blocks if b.low is not None and b.low < after], 0)
+        return pa.concat_tables([self.widened(0, table) for table in tables]) if tables else None
 
     @property
     def _withheld_until(self) -> int:
@@ -188,13 +197,3 @@ def plan_over_time(
         return sofar.add(over_partials(**common, partials=partials, functions=merged), flows)
     named = tuple((name, f.sql) for name, f in node.functions)
     return sofar.add(over_tuples(**common, functions=named, ordered=node.ordered), flows)
-
-
-def open_windows(slot: Slot) -> pa.Table | None:
-    """Return the state of this slot that windows closing in this epoch can contain; None: no window closes."""
-    after = slot.after[0]
-    if after <= slot.before[0]:
-        return None
-    blocks = [*slot.old(0), *slot.new(0)]
-    tables = slot.tables([b for b in blocks if b.low is not None and b.low < after], 0)
-    return pa.concat_tables(tables) if tables else None

@@ -239,6 +239,10 @@ class Operator(ABC):
         """The same operator, all of whose input comes from a time on, if that makes a difference to it."""
         return self
 
+    def functions_complete_from(self, times: Sequence[int | None]) -> Self:
+        """The same operator, whose functions see all of its input from these times on; None: from the beginning."""
+        return self
+
     @property
     def withholds_before(self) -> int | None:
         """Windows that began before this time are withheld; None: none are."""
@@ -368,6 +372,10 @@ class AppendedState(Operator):
     def rewrites(self, block: Block, before: int, after: int) -> bool:
         """Whether its slots write anew what is left of a block when the watermark of its input goes from `before` to `after`."""
         return False
+
+    def widened(self, side: int, state: pa.Table) -> pa.Table:
+        """The rows of a block that was written before columns were added to the state, with these."""
+        return state
 
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         """What the rows of several blocks of an input are in one."""

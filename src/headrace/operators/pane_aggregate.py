@@ -1,10 +1,19 @@
-"""The aggregate over time windows whose state is one row of partials per group and pane."""
+"""The aggregate over time windows whose state is one row of partials per group and pane.
+
+Functions may be added while the state continues. Rows that were written before have null for the partials of these, and windows
+that began before all tuples came to a function have null for it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Self
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.kernels.windows import aggregate
 from headrace.operators.aggregates import OverPartials, WindowAggregate
@@ -12,6 +21,8 @@ from headrace.operators.aggregates import OverPartials, WindowAggregate
 
 @dataclass(frozen=True)
 class PaneAggregateOperator(OverPartials, WindowAggregate):
+    since: tuple[int | None, ...] = field(default=(), kw_only=True)  # by function: all tuples came to it from then on
+
     @property
     def position(self) -> str:
         return aggregate.PANE
@@ -20,10 +31,39 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
         return aggregate.partials_of(self, tuples.select(names))
 
     def stored(self, side: int) -> set[str]:
-        return {aggregate.PANE, "ts", *self.by, *self.made}
+        return {aggregate.PANE, "ts", *self.by, *self.made} - self._added_columns
 
     def merged(self, side: int, state: pa.Table) -> pa.Table:
         return aggregate.merge_partials(self, state)
 
     def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
-        return aggregate.close_panes(self, held, before, after)
+        found = aggregate.close_panes(self, held, before, after)
+        starts = np.asarray(found.column("window_start").cast(pa.int64()))
+        for (name, _), time in zip(self.functions, self.since, strict=False):
+            if time is not None:
+                values = pc.if_else(pa.array(starts < time), None, found.column(name))
+                found = found.set_column(found.schema.get_field_index(name), self.schema.field(name), values)
+        return found
+
+    # --- functions that were added -------------------------------------------------------------------------------------
+
+    def functions_complete_from(self, times: Sequence[int | None]) -> Self:
+        return replace(self, since=tuple(times))
+
+    def widened(self, side: int, state: pa.Table) -> pa.Table:
+        if not self._added_columns or self._added_columns <= set(state.column_names):
+            return state
+        for name in self.made:
+            if name not in state.column_names:
+                state = state.append_column(name, pa.nulls(state.num_rows, self._partials_schema.field(name).type))
+        return state
+
+    @cached_property
+    def _added_columns(self) -> set[str]:
+        """The partials of functions that were added; those of function n have its number in their names."""
+        added = tuple(f"__f{number}m" for number, time in enumerate(self.since) if time is not None)
+        return {name for name in self.made if added and name.startswith(added)}
+
+    @cached_property
+    def _partials_schema(self) -> pa.Schema:
+        return aggregate.partials_of(self, self.schemas[0].empty_table()).schema

@@ -206,7 +206,8 @@ def write_merged(
 ) -> Block:
     """One block with the rows of several; with those of some groups, if it is one piece of many."""
     found = [open_state_block(task, operator, side, block) for block in blocks]
-    table = pa.concat_tables([block.table if piece == (0, 1) else _piece(block, *piece) for block in found])
+    parts = [block.table if piece == (0, 1) else _piece(block, *piece) for block in found]
+    table = pa.concat_tables([operator.widened(side, part) for part in parts])
     return write_grouped(epoch, task, operator, side, operator.merged(side, table)).block
 
 

@@ -2,6 +2,7 @@
 
     query["begun"][operator]  =  T: all of its input from event time T on comes to it; None: no time is known
     query["begun"][result]    =  T: nothing from event time T on is missing in it; None: no time is known
+    query["functions_since"]  =  functions that were added to aggregates (headrace.evolve.added_functions)
 
 An operator that is added begins empty. Its results are complete from T plus the time that it looks back; if it looks back
 any amount of time, no time is known, neither for it nor for what is downstream. An operator that is kept emitted a part of its
@@ -26,6 +27,8 @@ from headrace.support.event_time import FOREVER, NEVER, to_datetime
 from headrace.task.watermarks import SourceClock, input_watermarks, operator_watermarks
 
 Begun = dict[str, int | None]
+Since = list[int | None]  # by function of an aggregate: windows that began before this time have null for it
+FUNCTIONS_SINCE = "functions_since"
 
 
 def incomplete_operators(query: Mapping[str, Any]) -> Begun:
@@ -99,6 +102,24 @@ def withhold_incomplete(plan: p.PhysicalPlan, begun: Begun) -> p.PhysicalPlan:
     times = {name: FOREVER if time is None else time for name, time in begun.items()}
     operators = (o.complete_from(times[o.name]) if o.name in times else o for o in plan.operators)
     return replace(plan, operators=tuple(operators)) if begun else plan
+
+
+def functions_since(query: Mapping[str, Any]) -> dict[str, Since]:
+    """By aggregate to which functions were added, what the section `query` of a manifest says of each function."""
+    return dict(query.get(FUNCTIONS_SINCE, {}))
+
+
+def latest_addition(query: Mapping[str, Any]) -> Begun:
+    """By such an aggregate, the time from which on all its functions see all tuples."""
+    known = {name: [time for time in times if time is not None] for name, times in functions_since(query).items()}
+    return {name: max(times) for name, times in known.items() if times}
+
+
+def complete_functions(plan: p.PhysicalPlan, query: Mapping[str, Any]) -> p.PhysicalPlan:
+    """The plan, whose aggregates know from when on each of their functions sees all tuples."""
+    times = functions_since(query)
+    operators = (o.functions_complete_from(times[o.name]) if o.name in times else o for o in plan.operators)
+    return replace(plan, operators=tuple(operators)) if times else plan
 
 
 def time_text(time: int) -> str:

@@ -1,0 +1,101 @@
+"""Functions that are added to an aggregate over time windows, whose state continues.
+
+    query["functions_since"][operator] = one entry per function: T, windows that began before T have null for it; None: none do
+
+A pane of the state has one row per group, with columns for the partials of each function. Rows that were written before a
+function was added have none for it, so a window has its value only if it began when all tuples came to the function, too.
+
+Invariant: an aggregate is only taken for the extended one if it means the same but for functions behind those that it had, and
+for columns that these read. So the columns of its state keep their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from headrace import plan as p
+from headrace.driver.fingerprint import Json, QueryMeanings
+from headrace.operators.pane_aggregate import PaneAggregateOperator
+from headrace.state.manifest import Manifest, SourceState
+from headrace.support.event_time import NEVER
+from headrace.telemetry import incomplete
+from headrace.telemetry.incomplete import FUNCTIONS_SINCE, Since, functions_since, time_text
+
+
+def extend_aggregates(last: Manifest, plan: p.PhysicalPlan, new: Json) -> tuple[Manifest, list[str]]:
+    """The manifest as if its aggregates had had the functions that the new query adds; and what to say about them."""
+    means, since, said = dict(last.query["means"]), functions_since(last.query), list[str]()
+    for name, now in new["means"].items():
+        was = means.get(name)
+        if was is None or not isinstance(plan.by_name.get(name), PaneAggregateOperator) or not _extends(was, now):
+            continue
+        if (time := _all_comes_from(name, last, plan, new)) is None:
+            continue
+        means[name], had = now, len(was["does"]["functions"])
+        added = now["does"]["functions"][had:]
+        since[name] = [*since.get(name, [None] * had), *[None if time == NEVER else time] * len(added)]
+        said.append(_said(name, added, time))
+    query = {**last.query, "means": means, **({FUNCTIONS_SINCE: since} if since else {})}
+    return (replace(last, query=query) if said else last), said
+
+
+def kept_functions_since(old: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, dict[str, Since]]:
+    """The part of the section that is about this; kept: by operator what the state calls it."""
+    known = functions_since(old)
+    found = {name: known[former] for name, former in kept.items() if former in known}
+    return {FUNCTIONS_SINCE: found} if found else {}
+
+
+def _said(name: str, added: Sequence[str], time: int) -> str:
+    what = f"{name} also computes {', '.join(added)}"
+    return what if time == NEVER else f"{what}, which is null in windows that began before {time_text(time)}"
+
+
+def _all_comes_from(name: str, last: Manifest, plan: p.PhysicalPlan, new: Json) -> int | None:
+    """From which event time on all tuples come to an operator after this start; None: no time is known."""
+    above = [each for each in QueryMeanings(new).above(name) if each in plan.by_name]
+    if any(each not in last.operators for each in above):
+        return None
+    known = {source.name: last.sources.get(source.name, SourceState()).largest for source in plan.sources}
+    arrived = {source: NEVER if largest is None else largest + 1 for source, largest in known.items()}
+    extra = {each: last.operators[each].extra for each in above}
+    complete = incomplete.complete_since(plan, arrived, incomplete.incomplete_operators(last.query), (), extra)
+    return incomplete.input_complete_since(plan, name, complete)
+
+
+def _extends(was: Json, now: Json) -> bool:
+    """Whether an operator does what the former did and computes more functions."""
+    one, two = was["does"], now["does"]
+    if one.get("operator") != "aggregate" or "window" not in one:
+        return False
+    had, has = one["functions"], two["functions"]
+    alike = {**one, "functions": None} == {**two, "functions": None}
+    return alike and len(had) < len(has) and had == has[: len(had)] and all(_sides_extend(was, now))
+
+
+def _sides_extend(was: Json, now: Json) -> Iterator[bool]:
+    for former, present in zip(was["inputs"], now["inputs"], strict=True):
+        yield len(former) == len(present)
+        yield all(_edge_extends(one, two) for one, two in zip(former, present, strict=False))
+
+
+def _edge_extends(was: Json, now: Json) -> bool:
+    """Whether an edge carries what it did, and perhaps more columns."""
+    same = all(was.get(key) == now.get(key) for key in ("from", "output"))
+    more = all(_within(was.get(key, []), now.get(key, [])) for key in ("reads", "computed", "passes"))
+    steps = len(was["steps"]) == len(now["steps"])
+    return same and more and steps and all(map(_step_extends, was["steps"], now["steps"]))
+
+
+def _step_extends(was: Json, now: Json) -> bool:
+    if was.keys() != now.keys():
+        return False
+    grown = {"map", "columns", "types"}  # lists of columns
+    fixed = was.keys() - grown - {"words", "name"}
+    return all(was[k] == now[k] for k in fixed) and all(_within(was[k], now[k]) for k in grown & was.keys())
+
+
+def _within(few: Sequence[Any], many: Sequence[Any]) -> bool:
+    return all(each in many for each in few)
