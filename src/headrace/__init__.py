@@ -270,7 +270,13 @@ def _source(
 
 
 def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
-    """What a query costs and lets pass, measured on the first tuples of its sources; for `plan` and `explain`."""
+    """Measure what a query costs and lets pass, for the option `figures` of `plan` and `explain`.
+
+    slots: tasks per stage, on which the number of partials that are sent depends.
+    tuples: how many tuples of each source are measured, from its first on.
+
+    print(q.explain(slots=8, figures=hr.calibrate(q, slots=8)))
+    """
     from headrace.stream import count_of_tuples, node_of
     from headrace.tools.calibrate import calibrate
 
@@ -279,7 +285,13 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
 
 
 def read_state(checkpoint: str | os.PathLike[str], operator: str, table: str) -> pa.Table:
-    """What a run, live or stopped, holds in a table of a processor: its columns, and `substream` last; by substream and key."""
+    """Return what a run, live or stopped, holds in a state table of a processor, by substream and key.
+
+    checkpoint: the folder of the run. operator: such as "apply-1", as plans and progress name it. table: its name in the class.
+    The result has the columns of the table, and `substream` last.
+
+    seen = hr.read_state("ckpt/", "apply-1", "seen")
+    """
     from headrace.tools.inspect_state import read_state
 
     return read_state(checkpoint, operator, table)
@@ -372,7 +384,7 @@ def load_ipython_extension(shell: Any) -> None:
 def _register_in_notebook() -> None:
     """In a notebook the results of queries, which are Arrow tables, are shown as tables."""
     ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
+    shell = getattr(ipython, "get_ipython", lambda: None)()
     if shell is not None and getattr(shell, "kernel", None) is not None:
         load_ipython_extension(shell)
 

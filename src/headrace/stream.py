@@ -612,6 +612,12 @@ class Table:
     def __repr__(self) -> str:
         return printable(f"Table {self._table.summary}")
 
+    def _repr_html_(self) -> str:
+        """The same for a notebook. No data is read."""
+        from headrace.showing.notebook import stream_html
+
+        return stream_html("Table", self.schema, self._table.summary)
+
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and a table cannot."""
         if name.startswith("_"):
@@ -640,6 +646,12 @@ class Substreams:
     def __repr__(self) -> str:
         outline = nodes.outline_body(nodes.Each(self._node, self._rule, self._body))
         return f"Substreams({', '.join(self.columns)})\n{outline}"
+
+    def _repr_html_(self) -> str:
+        """The same for a notebook. No data is read."""
+        from headrace.showing.notebook import stream_html
+
+        return stream_html("Substreams", self.schema, repr(self).partition("\n")[2])
 
     def __getattr__(self, name: str) -> Any:
         """What a stream can do and substreams cannot, said as what to write instead."""

@@ -137,6 +137,12 @@ def test_wrong_arguments_and_unbounded_input(spark: Any, folder: Path) -> None:
             look()
 
 
+@pytest.mark.parametrize("verb", ["head", "peek"])
+def test_a_substream_has_no_tuples_to_look_at(spark: Any, folder: Path, verb: str) -> None:
+    with pytest.raises(hr.QueryError, match=f"{verb} was called inside each"):
+        stream(spark, folder).split(2, by=["v"]).each(lambda t: getattr(t, verb)(3))
+
+
 def test_start_refuses_a_limit_unless_the_input_ends(spark: Any, folder: Path, tmp_path: Path) -> None:
     s = stream(spark, folder)
     inside = s.split(2, by=["v"]).each(lambda t: t.limit(3))

@@ -45,6 +45,15 @@ def check_limits(roots: Sequence[nodes.Node], *, ends: bool) -> None:
             )
 
 
+def check_whole(root: nodes.Node, verb: str) -> None:
+    """Refuse the argument of the function that `each` is given: its tuples are there only while the query runs."""
+    if any(isinstance(node, nodes.Substream) for node in nodes.walk_nodes(root)):
+        raise QueryError(
+            f"{verb} was called inside each, where a substream has no tuples yet;"
+            f" call it on the stream before the split, or on what each returns"
+        )
+
+
 def check_results(results: Sequence[tuple[Stream, AnySink]]) -> None:
     if not results:
         raise QueryError("start needs at least one (stream, sink)")

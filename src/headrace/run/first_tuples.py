@@ -7,11 +7,13 @@ import pyarrow as pa
 from headrace.errors import QueryError
 from headrace.kernels.stateless.steps import in_sequence
 from headrace.query import nodes
+from headrace.run.arguments import check_whole
 from headrace.stream import Stream, node_of
 
 
 def head(query: Stream, n: int, slots: int | None) -> pa.Table:
     """Return the first `n` tuples of a query. See `Stream.head`."""
+    check_whole(node_of(query), "head")
     for name, source in nodes.named_sources(node_of(query)).items():
         if not source.origin.bounded:
             raise QueryError(

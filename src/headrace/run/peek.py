@@ -25,6 +25,7 @@ from headrace.driver.position import Position
 from headrace.errors import QueryError
 from headrace.operators import PLANNERS
 from headrace.query import nodes
+from headrace.run.arguments import check_whole
 from headrace.run.checkpoint_path import SPARK_FOLDER, STATE_FOLDER
 from headrace.run.run import is_stream
 from headrace.sources.protocol import Item, Ledger, PhysicalWindow, Piece, driven_sources
@@ -47,6 +48,7 @@ def peek(query: Stream, n: int = 10, timeout: Duration = "10 seconds") -> pa.Tab
     """Return the first tuples that arrive. See `Stream.peek`."""
     root = node_of(query)
     count, seconds = count_of_tuples(n, "n"), parse_duration(timeout, "timeout") / 1e6
+    check_whole(root, "peek")
     _demand_stateless([root])
     compiled = CompiledQuery([root])
     results = sinks.memory()

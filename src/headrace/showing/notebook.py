@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.compile.subqueries import Plan
     from headrace.run.run import Run
 
+WRAP = 'style="white-space: pre-wrap"'
 UPDATE_SECONDS = 0.5  # between two updates of a run on the page
 SHOWN_AS = (("pyarrow.lib", "Table", table_html), ("pyarrow.lib", "Schema", schema_html))  # what has no HTML of its own
 
@@ -39,12 +40,12 @@ def picture(plan: Plan) -> Picture:
 
 def stream_html(title: str, schema: pa.Schema, outline: str) -> str:
     """Return a query: its columns, and how it was made."""
-    return f"<b>{text_html(title)}</b>{schema_html(schema)}<pre>{text_html(outline)}</pre>"
+    return f"<b>{text_html(title)}</b>{schema_html(schema)}<pre {WRAP}>{text_html(outline)}</pre>"
 
 
 def run_html(run: Run) -> str:
     """Return a run as it is now: what runs, and its progress."""
-    return f"<pre>{text_html(repr(run))}</pre>{html_table(['', 'since the start', 'last epoch'], _rows(run.progress))}"
+    return f"<pre {WRAP}>{text_html(repr(run))}</pre>{html_table(['', 'since the start', 'last epoch'], _rows(run.progress))}"
 
 
 def _rows(progress: Progress) -> list[list[str]]:

@@ -22,7 +22,12 @@ def table_stream(
     ahead: Duration | None = None,
     name: str | None = None,
 ) -> Stream:
-    """A stream over an Arrow table, for `reference` and `LocalRun`."""
+    """Return a stream over an Arrow table, for `hr.reference`, `LocalRun` and `peek`; it needs no Spark.
+
+    table: the tuples in order of arrival. The other options are those of `hr.stream`.
+
+    calls = table_stream(pa.table({"ts": times, "k": keys}), lateness="2 seconds", name="calls")
+    """
     refuse_nanoseconds(table)
     return Stream(
         nodes.Source(
@@ -41,7 +46,13 @@ def table_stream(
 def arrow_table(
     given: pa.Table | Callable[[], pa.Table], refresh: Duration | None = None, name: str | None = None
 ) -> Table:
-    """A table beside streams, made of an Arrow table, or of what a function returns whenever it is read."""
+    """Return a table that streams can be joined with, for `hr.reference` and `LocalRun`; it needs no Spark.
+
+    given: an Arrow table, or a function that returns one, which is called whenever the table is read.
+    refresh, name: as in `hr.table`.
+
+    zones = arrow_table(pa.table({"zone": ["harbour", "park"]}), name="zones")
+    """
     source = ArrowTable(given)
     every = None if refresh is None else parse_duration(refresh, "refresh")
     return Table(nodes.TableDefinition(name, table_schema(source.schema()), every, source))

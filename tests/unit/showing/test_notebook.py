@@ -19,7 +19,7 @@ from headrace.showing import notebook, preview
 from headrace.showing.picture import svg
 from headrace.sinks import Delivery
 from headrace.telemetry.progress import Progress
-from headrace.testing import table_stream
+from headrace.testing import arrow_table, table_stream
 
 EVIL = "</td></pre><script>alert('x')</script><img src=x onerror=alert(1)>&\x1b[2J\u202e"
 TAGS = {"table", "thead", "tbody", "tr", "th", "td", "p", "pre", "b"}
@@ -83,6 +83,8 @@ SHOWN = {
     "table": lambda: table_view.table_html(evil_table()),
     "schema": lambda: table_view.schema_html(evil_table().schema),
     "stream": lambda: evil_stream()._repr_html_(),
+    "substreams": lambda: evil_stream().split(2, by=["<i>"])._repr_html_(),
+    "beside": lambda: arrow_table(evil_table().drop_columns(["ts"]), name="t")._repr_html_(),
     "run": lambda: notebook.run_html(FakeRun()),
     "memory": lambda: memory()._repr_html_(),
 }
