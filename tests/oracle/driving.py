@@ -82,8 +82,15 @@ class Driven:
         if found is None:
             return schema.empty_table()
         assert set(found["_source"].to_pylist()) == {source}
-        chosen = found.filter(pa.array([r == reason for r in found["_reason"].to_pylist()], pa.bool_()))
+        chosen = found.filter(pa.array([fate_of(r) == reason for r in found["_reason"].to_pylist()], pa.bool_()))
+        assert [r == "time is null" for r in chosen["_reason"].to_pylist()] == chosen["ts"].is_null().to_pylist()
         return chosen.drop_columns(list(LATE))
+
+
+def fate_of(reason: str) -> str:
+    """What became of a tuple that was put aside for this reason."""
+    told = ("time is null", "more than ", "time is beyond ")
+    return "rejected" if reason.startswith(told) else reason
 
 
 @contextmanager

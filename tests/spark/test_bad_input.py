@@ -87,7 +87,7 @@ def test_empty_files_only_late_rows_and_null_times(bench: Bench):
     wanted = reference(counted(table_stream(tables[0], name="s")), epochs=tables, end=False)
     assert difference(wanted, bench.sink.table()) is None
     kept = bench.late.table()
-    assert sorted(kept["_reason"].to_pylist()) == ["late", "late", "rejected"]
+    assert sorted(kept["_reason"].to_pylist()) == ["late", "late", "time is null"]
     assert set(kept["_source"].to_pylist()) == {"s"}
 
 

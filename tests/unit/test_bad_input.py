@@ -30,6 +30,7 @@ from headrace.state import StateStore
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
 from tests.helpers import sorted_rows, tuples
+from tests.oracle.driving import fate_of
 
 SECOND = 1_000_000
 UTC = pa.timestamp("us", "UTC")
@@ -87,7 +88,7 @@ class Check:
         for reason, wanted in (("late", late), ("rejected", rejected)):
             found = wanted.slice(0, 0)
             if kept is not None:
-                mask = pa.array([r == reason for r in kept["_reason"].to_pylist()])
+                mask = pa.array([fate_of(r) == reason for r in kept["_reason"].to_pylist()])
                 found = kept.filter(mask).select(wanted.column_names)
             assert (text := difference(wanted, found)) is None, f"{reason}: {text}"
 
@@ -821,3 +822,20 @@ def test_manifests_hold_plain_json(tmp_path: Path):
     run.epoch(BASE)
     for path in (tmp_path / "state" / "manifests").iterdir():
         assert json.loads(path.read_text())["number"] == 0
+
+
+def test_a_tuple_that_is_put_aside_has_its_reason(tmp_path: Path) -> None:
+    s = table_stream(tuples(), lateness="1 second", ahead="90 seconds", name="s")
+    run = LocalRun(s, tmp_path, slots=1)
+    run.epoch(tuples((10 * SECOND, "a", 1)))
+    run.epoch(
+        tuples((None, "b", 2), (101 * SECOND, "c", 3), (2**62, "d", 4), (8 * SECOND, "e", 5), (100 * SECOND, "f", 6))
+    )
+    kept = run.late["late:s"].table().sort_by("k")
+    run.close()
+    assert dict(zip(kept["k"].to_pylist(), kept["_reason"].to_pylist(), strict=True)) == {
+        "b": "time is null",
+        "c": "more than 90 seconds (ahead) past 1970-01-01T00:00:10+00:00",
+        "d": "time is beyond 73,000 years from 1970",
+        "e": "late",
+    }

@@ -46,6 +46,7 @@ def follow_run(
 ) -> Run:
     """Start, show, stop, and say how far it came; json: where its progress goes for a program to read."""
     import headrace
+    from headrace.cli.start_notice import start_notice
     from headrace.showing import live
     from headrace.showing.signals import stop_at_end, stop_on_first_signal
 
@@ -53,15 +54,20 @@ def follow_run(
     labels = result_labels([label_of(stream) for stream, _ in found])
     names = {label: f"{label} to {sink!r}" for label, (_, sink) in zip(labels.values(), found, strict=True)}
     with stop_on_first_signal() as stop, stop_at_end(headrace.start(found, show=False, **options)) as started:
+        _say(console, start_notice(started, found, title, options["checkpoint"]), json)
         display: live.Display = live.for_console(console, title, names) if json is None else live.JsonLines(json)
         if isinstance(display, live.JsonLines):
             started.listen(display.tell)
         live.watch_run(started, lambda run: stop.asked or enough(run), display=display)
         started.stop()
         display.show(started.progress)  # the last epoch may have been told since
-    farewell = _farewell(started, stop)
-    terminal.say_on_stderr(farewell) if json else terminal.say(console, farewell)
+    _say(console, _farewell(started, stop), json)
     return started
+
+
+def _say(console: Console, text: str, json: TextIO | None) -> None:
+    """A message for people: beside the progress, which programs may read."""
+    terminal.say_on_stderr(text) if json else terminal.say(console, text)
 
 
 def _farewell(ended: Run, stop: StopRequest) -> str:

@@ -19,9 +19,9 @@ from headrace import plan as p
 from headrace.driver.fingerprint import Json, QueryMeanings
 from headrace.operators.pane_aggregate import PaneAggregateOperator
 from headrace.state.manifest import Manifest, SourceState
-from headrace.support.event_time import NEVER
+from headrace.support.event_time import NEVER, moment_text
 from headrace.telemetry import incomplete
-from headrace.telemetry.incomplete import FUNCTIONS_SINCE, Since, functions_since, time_text
+from headrace.telemetry.incomplete import FUNCTIONS_SINCE, Since, functions_since
 
 
 def extend_aggregates(last: Manifest, plan: p.PhysicalPlan, new: Json) -> tuple[Manifest, list[str]]:
@@ -50,7 +50,7 @@ def kept_functions_since(old: Mapping[str, Any], kept: Mapping[str, str]) -> dic
 
 def _said(name: str, added: Sequence[str], time: int) -> str:
     what = f"{name} also computes {', '.join(added)}"
-    return what if time == NEVER else f"{what}, which is null in windows that began before {time_text(time)}"
+    return what if time == NEVER else f"{what}, which is null in windows that began before {moment_text(time)}"
 
 
 def _all_comes_from(name: str, last: Manifest, plan: p.PhysicalPlan, new: Json) -> int | None:
@@ -60,8 +60,8 @@ def _all_comes_from(name: str, last: Manifest, plan: p.PhysicalPlan, new: Json) 
         return None
     known = {source.name: last.sources.get(source.name, SourceState()).largest for source in plan.sources}
     arrived = {source: NEVER if largest is None else largest + 1 for source, largest in known.items()}
-    extra = {each: last.operators[each].extra for each in above}
-    complete = incomplete.complete_since(plan, arrived, incomplete.incomplete_operators(last.query), (), extra)
+    notes = {each: last.operators[each].notes for each in above}
+    complete = incomplete.complete_since(plan, arrived, incomplete.incomplete_operators(last.query), (), notes)
     return incomplete.input_complete_since(plan, name, complete)
 
 

@@ -36,10 +36,10 @@ from headrace.state.fsync import sync_path
 from headrace.state.manifest import NOTHING_TAKEN, Manifest, SourceState, manifest_name
 from headrace.state.storage import open_storage
 from headrace.state.store import StateStore
-from headrace.support.event_time import FOREVER, NEVER
+from headrace.support.event_time import FOREVER, NEVER, moment_text
 from headrace.support.terminal_text import printable
 from headrace.telemetry import incomplete
-from headrace.telemetry.incomplete import Begun, incomplete_operators, time_text, warning_text
+from headrace.telemetry.incomplete import Begun, incomplete_operators, warning_text
 
 _log = logging.getLogger(__name__)
 
@@ -174,7 +174,7 @@ def _say_withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None
 
 def _withheld(time: int) -> str:
     if time < FOREVER:
-        return f"windows that began before {time_text(time)} are not put out"
+        return f"windows that began before {moment_text(time)} are not put out"
     return "no window is put out, since no time is known from which on all of its input comes"
 
 

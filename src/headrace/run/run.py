@@ -135,6 +135,11 @@ class Run:
         )
 
     @property
+    def slots(self) -> int:
+        """The number of slots that are active."""
+        return self._driver.control.active
+
+    @property
     def exception(self) -> BaseException | None:
         """What ended the run, if it did not end well."""
         return self._error

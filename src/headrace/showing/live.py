@@ -31,7 +31,7 @@ from headrace.showing.terminal import on_stderr
 from headrace.support.terminal_text import is_visible, printable
 from headrace.task.reports import TableUse
 from headrace.telemetry.epoch_record import EpochRecord
-from headrace.telemetry.progress import Progress, SplitFigures, VersionFigures
+from headrace.telemetry.progress import Progress, SplitFigures, VersionFigures, Watermark
 from headrace.telemetry.table_sizes import TableSize
 
 POLL = 0.05  # seconds between two looks at a run
@@ -373,7 +373,7 @@ def busy_bars(busy: Sequence[float]) -> str:
 
 
 def _latency(progress: Progress) -> str:
-    if not progress.latency:
+    if progress.latency["p50"] is None:
         return "-"
     return f"half of the tuples within {seconds_text(progress.latency['p50'])}, 99% within {seconds_text(progress.latency['p99'])}"
 
@@ -488,11 +488,13 @@ def rate_text(value: float) -> str:
     return f"{value:.1f}" if 0 < value < 10 else f"{value:,.0f}"
 
 
-def seconds_text(value: float) -> str:
+def seconds_text(value: float | None) -> str:
     """
-    >>> seconds_text(0.0421), seconds_text(1.24)
-    ('42 ms', '1.2 s')
+    >>> seconds_text(0.0421), seconds_text(1.24), seconds_text(None)
+    ('42 ms', '1.2 s', '-')
     """
+    if value is None:
+        return "-"
     return f"{value * 1000:.0f} ms" if value < 0.995 else f"{value:.1f} s"
 
 
@@ -510,20 +512,26 @@ def size_text(count: float) -> str:
     return f"{count / 1024:,.1f} TiB"
 
 
-def slowest_source(watermarks: Mapping[str, int | None]) -> str | None:
+def slowest_source(watermarks: Mapping[str, Watermark]) -> str | None:
     """The source that those beside it wait for, where there is one.
 
-    >>> slowest_source({"calls": 5, "prices": None})
-    'prices'
+    >>> slowest_source({"calls": 5, "prices": None}), slowest_source({"calls": 5, "prices": "end"})
+    ('prices', 'calls')
     >>> slowest_source({"calls": 5}), slowest_source({"calls": 5, "prices": 5})
     (None, None)
     """
-    reached = {name: -math.inf if time is None else time for name, time in watermarks.items()}
+    reached = {name: _instant(watermark) for name, watermark in watermarks.items()}
     least = [name for name, time in reached.items() if time == min(reached.values())]
     return least[0] if len(least) == 1 < len(reached) else None
 
 
-def sources_text(watermarks: Mapping[str, int | None]) -> str:
+def _instant(watermark: Watermark) -> float:
+    if watermark == "end":
+        return math.inf
+    return -math.inf if watermark is None else watermark
+
+
+def sources_text(watermarks: Mapping[str, Watermark]) -> str:
     """How far each source has come, on one line.
 
     >>> sources_text({"calls": 1_700_000_000_500_000})
@@ -538,12 +546,14 @@ def sources_text(watermarks: Mapping[str, int | None]) -> str:
     return "complete until " + ", ".join(f"{time_text(time)} ({words[name]})" for name, time in watermarks.items())
 
 
-def time_text(micros: int | None) -> str:
-    """A watermark as a UTC time; the ends of time as a dash.
+def time_text(micros: Watermark) -> str:
+    """A watermark as a UTC time; a dash before the first tuple.
 
-    >>> time_text(1_700_000_000_500_000), time_text(None)
-    ('2023-11-14 22:13:20 UTC', '-')
+    >>> time_text(1_700_000_000_500_000), time_text(None), time_text("end")
+    ('2023-11-14 22:13:20 UTC', '-', 'the end')
     """
+    if micros == "end":
+        return "the end"
     try:
         moment: Any = None if micros is None else datetime.fromtimestamp(micros // 1_000_000, UTC)
     except (OverflowError, ValueError, OSError):

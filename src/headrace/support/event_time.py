@@ -27,6 +27,18 @@ def to_datetime(time: int) -> dt.datetime:
     return EPOCH + dt.timedelta(microseconds=time)
 
 
+def moment_text(time: int) -> str:
+    """Return an event time for people.
+
+    >>> moment_text(1_500_000), moment_text(FURTHEST)
+    ('1970-01-01T00:00:01.500000+00:00', '2305843009213693952 microseconds')
+    """
+    try:
+        return to_datetime(time).isoformat()
+    except OverflowError:
+        return f"{time} microseconds"
+
+
 def move_back(watermark: int, length: int) -> int:
     """A watermark moved back; the two ends of time stay where they are."""
     return watermark if watermark in (NEVER, FOREVER) else watermark - length

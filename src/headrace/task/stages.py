@@ -21,7 +21,8 @@ from headrace.errors import EngineError, SourceError
 from headrace.operators.base import AppendedState
 from headrace.sources import as_tuples, check_text
 from headrace.sources.protocol import PhysicalWindow
-from headrace.support.event_time import FOREVER, FURTHEST, NEVER
+from headrace.support.durations import format_duration
+from headrace.support.event_time import FOREVER, FURTHEST, NEVER, moment_text
 from headrace.task import slot_state_tables, watermarks
 from headrace.task.block_writer import Task, write_merged
 from headrace.task.epoch import Epoch
@@ -33,6 +34,7 @@ from headrace.task.slots import EpochSlot
 from headrace.task.work import TaskTimer
 
 Marks = npt.NDArray[np.bool_]
+LATE, UNTIMED, BEYOND = "late", "time is null", "time is beyond 73,000 years from 1970"  # why a tuple is put aside
 
 
 # --- stage 0 -------------------------------------------------------------------------------------------------------
@@ -86,13 +88,13 @@ def _accept(
     furthest = watermarks.accepts_until(clock, source.lateness, source.ahead)
     smallest, largest = _span(tuples)
     if tuples.column("ts").null_count or smallest < max(clock.watermark, -FURTHEST) or largest > furthest:
-        late, rejected = _others(tuples, clock.watermark, furthest)
+        late, rejected = _others(tuples, clock.watermark, furthest, source.ahead)
         if epoch.keep_late:
-            for reason, mask in (("late", late), ("rejected", rejected)):
+            for reason, mask in {LATE: late, **rejected}.items():
                 outlet.rejects.add_late(source.name, reason, tuples.filter(pa.array(mask)))
         counts.came_late(window.partition, int(late.sum()))
-        counts.rejected += int(rejected.sum())
-        tuples = tuples.filter(pa.array(~(late | rejected)))
+        counts.rejected += sum(int(mask.sum()) for mask in rejected.values())
+        tuples = tuples.filter(pa.array(~np.logical_or.reduce([late, *rejected.values()])))
         smallest, largest = _span(tuples)
     counts.accept(window.partition, tuples.num_rows, smallest, largest)
     return tuples
@@ -104,11 +106,16 @@ def _span(tuples: pa.Table) -> tuple[int, int]:
     return (FOREVER, NEVER) if found["min"] is None else (found["min"], found["max"])
 
 
-def _others(tuples: pa.Table, watermark: int, furthest: int) -> tuple[Marks, Marks]:
-    """Which tuples are late, and which rejected: without a time, too far ahead, or beyond all times."""
-    times = np.asarray(tuples.column("ts").cast(pa.int64()).fill_null(FOREVER))
-    rejected = (times > furthest) | (times < -FURTHEST)
-    return ~rejected & (times < watermark), rejected
+def _others(tuples: pa.Table, watermark: int, furthest: int, ahead: int | None) -> tuple[Marks, dict[str, Marks]]:
+    """Which tuples are late, and which are rejected, by the reason."""
+    column = tuples.column("ts")
+    times, untimed = (np.asarray(each) for each in (column.cast(pa.int64()).fill_null(0), column.is_null()))
+    beyond = (times > FURTHEST) | (times < -FURTHEST)
+    rejected = {UNTIMED: untimed, BEYOND: beyond}
+    if ahead is not None and furthest < FURTHEST:
+        reason = f"more than {format_duration(ahead)} (ahead) past {moment_text(furthest - ahead)}"
+        rejected[reason] = (times > furthest) & ~beyond
+    return (times < watermark) & ~untimed & ~beyond, rejected
 
 
 # --- later stages --------------------------------------------------------------------------------------------------

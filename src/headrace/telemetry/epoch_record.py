@@ -17,6 +17,7 @@ from headrace.telemetry.progress import (
     Progress,
     SplitFigures,
     VersionFigures,
+    Watermark,
     known_watermark,
     split_figures,
     to_plain,
@@ -52,7 +53,7 @@ class SourceFigures:
     late: int
     rejected: int
     failed: int  # with errors="keep", of those accepted: once for every step that a tuple failed in
-    watermark: int | None  # microseconds, after the epoch; None: nothing has come yet
+    watermark: Watermark  # after the epoch
     idle: bool
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from headrace import plan as p
 from headrace.operators.base import Operator
 from headrace.state.manifest import Manifest
-from headrace.support.event_time import FOREVER, NEVER, to_datetime
+from headrace.support.event_time import FOREVER, NEVER, moment_text
 from headrace.task.watermarks import SourceClock, input_watermarks, operator_watermarks
 
 Begun = dict[str, int | None]
@@ -122,17 +122,9 @@ def complete_functions(plan: p.PhysicalPlan, query: Mapping[str, Any]) -> p.Phys
     return replace(plan, operators=tuple(operators)) if times else plan
 
 
-def time_text(time: int) -> str:
-    """An event time for people."""
-    try:
-        return to_datetime(time).isoformat()
-    except OverflowError:
-        return f"{time} microseconds"
-
-
 def warning_text(result: str, time: int | None) -> str:
     if time is None:
         return (
             f"{result} begins with the state that is there; what it looks back on was not kept, however far time goes"
         )
-    return f"{result} begins with the state that is there, and is complete from {time_text(time)} on"
+    return f"{result} begins with the state that is there, and is complete from {moment_text(time)} on"

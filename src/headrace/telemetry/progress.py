@@ -10,23 +10,28 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headrace.kernels.joins.table_join import pairing_method
 from headrace.operators.aggregates import WITHHELD
 from headrace.plan import PhysicalPlan, TableStep
 from headrace.state.manifest import Manifest
-from headrace.support.event_time import FOREVER, NEVER
+from headrace.support.event_time import FOREVER, NEVER, moment_text
 from headrace.task.reports import Report, SourceCounts, TableUse
 from headrace.task.work import split_counts
-from headrace.telemetry.incomplete import incomplete_results, time_text
+from headrace.telemetry.incomplete import incomplete_results
 from headrace.telemetry.table_sizes import Sizes, substream_counts, table_sizes
 
 if TYPE_CHECKING:
     from headrace.telemetry.epoch_record import EpochRecord
 
-RATE_EPOCHS = 200  # epochs that latency and rates are taken from
+LATENCY_SECONDS = 120.0  # that latency looks back: the cold first epoch of a run does not stay in it
+MOST_SAMPLES = 4096  # that latency is taken from
 IN_DOUBT = "; of late DuckDB, one by one: too many were in doubt"  # said of how a join finds its pairs
+
+
+Watermark = int | Literal["end"] | None  # microseconds; None: no tuple yet
+Wait = tuple[float, int]  # seconds from when tuples were there to the delivery of their results; how many tuples
 
 
 @dataclass(frozen=True)
@@ -111,7 +116,7 @@ class Progress:
     sources: dict[str, int] = field(default_factory=dict)  # tuples in, by source
     results: dict[str, int] = field(default_factory=dict)  # results out, by result
     failed_steps: dict[str, int] = field(default_factory=dict)  # failed, by source and step
-    watermark: dict[str, int | None] = field(default_factory=dict)
+    watermark: dict[str, Watermark] = field(default_factory=dict)
     state_bytes: int = 0
     blocks: int = 0
     splits: dict[str, SplitFigures] = field(default_factory=dict)  # tuples by where they were sent
@@ -124,7 +129,7 @@ class Progress:
     last: EpochSummary | None = None
     running: float | None = None  # seconds that the epoch under way has taken so far
     busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
-    latency: dict[str, float] = field(default_factory=dict)
+    latency: dict[str, float | None] = field(default_factory=lambda: latency_of(()))
     closed: bool = False  # the input has ended, and with it the checkpoint
     lost: int = 0  # offsets of topics that retention removed before they were read, with gaps="count"
     incomplete: dict[str, str | None] = field(
@@ -137,7 +142,9 @@ class Progress:
     _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
     _labels: Mapping[str, str] = field(default_factory=dict, repr=False)  # of results, by `result-N`
     _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
-    _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=RATE_EPOCHS), repr=False)
+    _samples: deque[tuple[float, Wait]] = field(
+        default_factory=lambda: deque(maxlen=MOST_SAMPLES), repr=False
+    )  # with the end of the epoch
 
     def begin(
         self,
@@ -169,7 +176,7 @@ class Progress:
         self.lost = sum(taken.lost for taken in manifest.ledgers.values())
         self.versions = version_figures(manifest)
         missing = incomplete_results(manifest).items()
-        self.incomplete = {self._label(name): None if time is None else time_text(time) for name, time in missing}
+        self.incomplete = {self._label(name): None if time is None else moment_text(time) for name, time in missing}
         states = manifest.operators.items()
         self.withheld = {name: state.notes[WITHHELD] for name, state in states if WITHHELD in state.notes}
         self.failed_steps = dict(totals.failed)
@@ -192,8 +199,8 @@ class Progress:
         self.joins = {n: _in_doubt(how, self._predicates.get(n) in doubted) for n, how in self.joins.items()}
         now = time.time()
         for counts in (counts for report in reports for counts in report.sources.values()):
-            self._samples += waiting_times(counts, begun=begun, ended=now, since=self._since)
-        self.latency = latency_of(self._samples)
+            self._samples += [(now, wait) for wait in waiting_times(counts, begun=begun, ended=now, since=self._since)]
+        self.latency = latency_of([wait for ended, wait in self._samples if ended >= now - LATENCY_SECONDS])
         self.table_use = dict(record.table_use)
         self.last = EpochSummary.of(record, self.results)
 
@@ -259,12 +266,14 @@ def busy_shares(measured: Sequence[float], slots: int, window: float, running: f
     return [(share * window + running - window) / running for share in before]
 
 
-def known_watermark(watermark: int) -> int | None:
-    """Return a watermark in microseconds; None before the first tuple, and after the end of the input."""
-    return None if watermark in (NEVER, FOREVER) else watermark
+def known_watermark(watermark: int) -> Watermark:
+    """Return a watermark in microseconds; None before the first tuple, "end" after the end of the input."""
+    if watermark == FOREVER:
+        return "end"
+    return None if watermark == NEVER else watermark
 
 
-def waiting_times(counts: SourceCounts, *, begun: float, ended: float, since: float) -> list[tuple[float, int]]:
+def waiting_times(counts: SourceCounts, *, begun: float, ended: float, since: float) -> list[Wait]:
     """Seconds from when tuples were there to the end of their epoch, and how many; since: when the run began.
 
     Nobody looked for a file before the run began; a wait is below zero where another machine's clock is ahead of ours.
@@ -272,16 +281,17 @@ def waiting_times(counts: SourceCounts, *, begun: float, ended: float, since: fl
     return [(max(ended - max(arrived or begun, since), 0.0), rows) for arrived, rows in counts.arrivals]
 
 
-def latency_of(samples: Sequence[tuple[float, int]]) -> dict[str, float]:
-    return {"p50": _quantile(samples, 0.5), "p99": _quantile(samples, 0.99)}
+def latency_of(waits: Sequence[Wait]) -> dict[str, float | None]:
+    """Return the quantiles of waits; None if nothing waited lately."""
+    return {"p50": _quantile(waits, 0.5), "p99": _quantile(waits, 0.99)}
 
 
-def _quantile(samples: Sequence[tuple[float, int]], share: float) -> float:
-    """Quantile of the latencies, weighted by tuples."""
-    ordered = sorted(samples)
+def _quantile(waits: Sequence[Wait], share: float) -> float | None:
+    """Return a quantile of waits, weighted by tuples."""
+    ordered = sorted(waits)
     total, sofar = sum(rows for _, rows in ordered), 0
-    for latency, rows in ordered:
+    for seconds, rows in ordered:
         sofar += rows
         if sofar >= share * total:
-            return latency
-    return 0.0
+            return seconds
+    return None

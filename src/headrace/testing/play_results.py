@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -12,6 +12,8 @@ from headrace.difference import difference
 from headrace.errors import QueryError, QueryTypeError
 from headrace.support.argument_errors import describe_argument
 from headrace.testing.typed_rows import Rows, typed_table
+
+PlayedWatermark = float | Literal["end"] | None  # seconds; None: no tuple yet
 
 
 class Results(dict[str, pa.Table]):
@@ -32,14 +34,14 @@ class PlayedStep:
     label: the step, for messages, such as "step 2, epoch(calls: 1 tuple)".
     results: what the step emitted, a `pyarrow.Table` in sequence; `Results` if the query is a list of streams.
     late, rejected: how many tuples of the step were late or rejected, of all sources.
-    watermark: by source after the step, in seconds since 1970; None before the first tuple, and after `end()`.
+    watermark: by source after the step, in seconds since 1970; None before the first tuple, "end" after `end()`.
     """
 
     label: str
     results: Any
     late: int
     rejected: int
-    watermark: dict[str, float | None]
+    watermark: dict[str, PlayedWatermark]
 
     def expect(self, rows: Rows, result: str | int | None = None) -> None:
         """Raise an AssertionError with the difference unless the results of this step are these rows, in any order.

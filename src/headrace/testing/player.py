@@ -28,9 +28,10 @@ from headrace.state.store import StateStore
 from headrace.stream import Stream, Table, node_of
 from headrace.support.durations import Duration
 from headrace.support.limits import check_slots
+from headrace.telemetry.progress import Watermark
 from headrace.testing.arrow_sources import arrow_table, table_stream
 from headrace.testing.local_run import LocalRun
-from headrace.testing.play_results import PlayedStep, Results
+from headrace.testing.play_results import PlayedStep, PlayedWatermark, Results
 from headrace.testing.play_steps import OWN_ARGUMENTS, EndStep, EpochStep, PlayStep, Query, RestartStep, check_steps
 from headrace.testing.typed_rows import Columns, Rows, column_types, typed_table
 
@@ -183,7 +184,7 @@ class _Player:
         last = self.run.store.last if self.run is not None else None
         return (last.totals.late, last.totals.rejected) if last is not None else (0, 0)
 
-    def _watermarks(self) -> dict[str, float | None]:
+    def _watermarks(self) -> dict[str, PlayedWatermark]:
         known = self.run.driver.progress.watermark if self.run is not None else {}
         return {name: _seconds(known.get(name)) for name in self.sources}
 
@@ -211,7 +212,7 @@ def _tuples(source: nodes.Source, name: str, rows: Rows, number: int) -> pa.Tabl
     return tuples.rename_columns(names).cast(pa.schema(raw))
 
 
-def _seconds(watermark: int | None) -> float | None:
-    if watermark is None:
-        return None
+def _seconds(watermark: Watermark) -> PlayedWatermark:
+    if not isinstance(watermark, int):
+        return watermark
     return watermark // 1_000_000 if watermark % 1_000_000 == 0 else watermark / 1_000_000

@@ -125,15 +125,11 @@ def run_table(progress: Progress, seconds: float) -> Table:
     table.add_row("calls in", f"{progress.tuples_in:,} (epochs: {progress.epoch + 1:,})")
     table.add_row("throughput", f"{live.rate_text(rate)} calls/s")
     table.add_row(
-        "latency", f"p50 {live.seconds_text(_of(progress, 'p50'))}, p99 {live.seconds_text(_of(progress, 'p99'))}"
+        "latency", f"p50 {live.seconds_text(progress.latency['p50'])}, p99 {live.seconds_text(progress.latency['p99'])}"
     )
     table.add_row("dropped", live.dropped_text(progress))
     table.add_row("state", f"{live.size_text(progress.state_bytes)} in {progress.blocks:,} blocks")
     return table
-
-
-def _of(progress: Progress, quantile: str) -> float:
-    return progress.latency.get(quantile, 0.0)
 
 
 def _titled(title: str, *headings: str) -> Table:

@@ -206,7 +206,9 @@ class Watched:
 
     def look(self, progress: Progress) -> Seen:
         """At what has come since the last look."""
-        until = max((moment or 0 for moment in progress.watermark.values()), default=0)  # before answers are read
+        until = max(
+            (time for time in progress.watermark.values() if isinstance(time, int)), default=0
+        )  # before answers are read
         for second in range(max(self.seen.time + 1, self.made.begin), self.feed.next):
             with pa.memory_map(str(traffic.path_of(self.feed.folder, second))) as file:
                 self.seen.report(second, pa.ipc.open_file(file).read_all())
@@ -234,7 +236,7 @@ class Watched:
         seen, counts = self.seen, self.seen.counts
         cars = self.made.cars(seen.time) if seen.time >= 0 else 0
         behind = max(seen.time - seen.answered, 0)
-        latency = {name: live.seconds_text(progress.latency.get(name, 0.0)) for name in ("p50", "p99")}
+        latency = {name: live.seconds_text(progress.latency[name]) for name in ("p50", "p99")}
         return [
             [
                 ("cars", f"{cars:,}"),

@@ -90,7 +90,7 @@ class Listening:
 
 def _epoch(record: EpochRecord, at: float) -> dict[str, Any]:
     progress, phases = record.progress, record.phases
-    known = [source.watermark for source in record.sources.values() if source.watermark is not None]
+    known = [source.watermark for source in record.sources.values() if isinstance(source.watermark, int)]
     slots = sum(slot.cpu for slot in record.slots)
     return {
         "epoch": record.epoch,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import time
 from dataclasses import asdict
 
 import pyarrow as pa
@@ -9,8 +11,9 @@ import pytest
 
 from headrace.driver.position import Position
 from headrace.errors import EngineError
+from headrace.task.in_process import execute_locally
 from headrace.task.reports import SourceCounts
-from headrace.telemetry.progress import busy_shares, latency_of, waiting_times
+from headrace.telemetry.progress import LATENCY_SECONDS, Progress, busy_shares, latency_of, waiting_times
 from headrace.testing import LocalRun, table_stream
 
 
@@ -27,6 +30,52 @@ def test_files_that_were_there_before_the_run_count_from_its_beginning():
     assert latency_of(found) == {"p50": 2.0, "p99": 2.0}
     found += waiting_times(SourceCounts(arrivals=[(1001.5, 99)]), begun=1001.6, ended=1002.0, since=1000.0)
     assert latency_of(found)["p50"] == 0.5
+
+
+def test_without_tuples_there_is_no_latency():
+    assert latency_of([]) == {"p50": None, "p99": None} == Progress().latency
+
+
+def test_latency_forgets_the_first_epoch(tmp_path, monkeypatch):
+    """The first epoch of a run is slow, and says nothing about the tuples of the last minutes."""
+    now, took = [time.time() + 1], [0.0]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    moment = pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC"))})
+    run = LocalRun(table_stream(moment, name="s"), tmp_path)
+    execute = execute_locally
+
+    def slow(*given, **named):
+        now[0] += took[0]
+        return execute(*given, **named)
+
+    monkeypatch.setattr("headrace.testing.local_run.execute_locally", slow)
+    found = []
+    for took[0], rows in ((50.0, 100), (1.0, 1), (2.0, 99), (1.0, 0), (200.0, 0)):
+        now[0] += LATENCY_SECONDS / 2 - 10
+        run.epoch({"s": pa.concat_tables([moment] * rows) if rows else moment.slice(0, 0)})
+        found.append(run.driver.progress.latency)
+    run.close()
+    nothing = {"p50": None, "p99": None}
+    slow_first = {"p50": 50.0, "p99": 50.0}
+    assert [{q: s and round(s, 3) for q, s in each.items()} for each in found] == [
+        slow_first,
+        slow_first,
+        {"p50": 2.0, "p99": 50.0},
+        {"p50": 2.0, "p99": 2.0},
+        nothing,
+    ]
+
+
+def test_a_watermark_is_a_time_nothing_or_the_end(tmp_path):
+    moment = pa.table({"ts": pa.array([3_000_000], pa.timestamp("us", "UTC"))})
+    run = LocalRun(table_stream(moment, lateness="1 second", name="s"), tmp_path)
+    found = [run.driver.progress.watermark]
+    for epoch in (lambda: run.epoch({"s": moment}), run.end):
+        epoch()
+        found.append(run.driver.progress.watermark)
+    run.close()
+    assert found == [{"s": None}, {"s": 2_000_000}, {"s": "end"}]
+    assert '"watermark": {"s": "end"}' in json.dumps(run.driver.progress.to_json())
 
 
 def test_every_epoch_has_the_same_keys(tmp_path):

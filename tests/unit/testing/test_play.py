@@ -90,7 +90,7 @@ def test_a_play_has_an_entry_for_every_step() -> None:
     given = [t.epoch(calls=[(1, "a"), (9, "a")]), t.restart(), t.epoch(calls=[(12, "b")]), t.epoch(), t.end()]
     steps = t.play(counts(CALLS), given)
     assert [step.results.num_rows for step in steps] == [0, 0, 1, 0, 1]
-    assert [step.watermark["calls"] for step in steps] == [7, 7, 10, 10, None]
+    assert [step.watermark["calls"] for step in steps] == [7, 7, 10, 10, "end"]
     steps[4].expect([{"k": "b", "n": 1}])
     told = "<step 2, epoch(calls: 1 tuple): results 1, late 0, rejected 0, watermark {'calls': 10}>"
     assert repr(steps[2]) == told
