@@ -24,6 +24,8 @@ NAV: list[dict[str, Any]] = [
             {"Change a query without losing state": "how-to/change-a-query.md"},
             {"Use more or fewer slots": "how-to/change-slots.md"},
             {"Run on a cluster": "how-to/run-on-a-cluster.md"},
+            {"Look at a query before it runs": "how-to/look-before-running.md"},
+            {"Use the command line": "how-to/use-the-command-line.md"},
             {"Find out why a run is slow": "how-to/find-out-why-a-run-is-slow.md"},
             {"Get an alert": "how-to/get-an-alert.md"},
             {"Test a query": "TESTING.md"},
