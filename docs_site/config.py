@@ -108,6 +108,7 @@ DOCSTRINGS = {
     "members_order": "source",
     "filters": ["!^_"],
     "separate_signature": True,
+    "line_length": 88,
     "show_signature_annotations": True,
 }
 EXTENSIONS: list[Any] = [

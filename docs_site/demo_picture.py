@@ -17,6 +17,7 @@ from docs_site import staging, terminal
 
 COLUMNS, ROWS = 106, 34
 FRAMES = 26
+FIRST_LINES = 8  # of the first frame
 SECONDS = 20.0  # of the picture; the demo takes longer
 REST = 5.0  # how long the end stays
 
@@ -57,7 +58,7 @@ def _read(master: int) -> bytes:
 def picture(written: list[tuple[float, str]]) -> str:
     """Return the picture of a recording: frames at equal distances in which something has changed."""
     screen = terminal.Screen(COLUMNS, ROWS)
-    begin, end = next(at for at, text in written if text.strip()), written[-1][0]
+    begin, end = _shown_from(written), written[-1][0]
     frames: list[tuple[float, list[str]]] = []
     waiting = list(written)
     for number in range(1, FRAMES + 1):
@@ -68,6 +69,16 @@ def picture(written: list[tuple[float, str]]) -> str:
         if not frames or frames[-1][1] != lines:
             frames.append(((SECONDS - REST) * (number - 1) / FRAMES, lines))
     return terminal.animation(frames, SECONDS, COLUMNS, ROWS)
+
+
+def _shown_from(written: list[tuple[float, str]]) -> float:
+    """Return when the screen has something to look at: until then Spark starts."""
+    screen = terminal.Screen(COLUMNS, ROWS)
+    for at, text in written:
+        screen.write(text)
+        if len(screen.svg_lines()) >= FIRST_LINES:
+            return at
+    return 0.0
 
 
 if __name__ == "__main__":
