@@ -24,6 +24,8 @@ NAV: list[dict[str, Any]] = [
             {"Change a query without losing state": "how-to/change-a-query.md"},
             {"Use more or fewer slots": "how-to/change-slots.md"},
             {"Run on a cluster": "how-to/run-on-a-cluster.md"},
+            {"Look at a query before it runs": "how-to/look-before-running.md"},
+            {"Use the command line": "how-to/use-the-command-line.md"},
             {"Find out why a run is slow": "how-to/find-out-why-a-run-is-slow.md"},
             {"Get an alert": "how-to/get-an-alert.md"},
             {"Test a query": "TESTING.md"},
@@ -106,6 +108,7 @@ DOCSTRINGS = {
     "members_order": "source",
     "filters": ["!^_"],
     "separate_signature": True,
+    "line_length": 88,
     "show_signature_annotations": True,
 }
 EXTENSIONS: list[Any] = [
