@@ -219,7 +219,7 @@ def test_tables_that_outlive_an_attempt_are_seen(monkeypatch: pytest.MonkeyPatch
     opened = SlotStateTables.open
 
     def found(self: Any, table: str, substreams: Any) -> Any:
-        name = (self.epoch.run, self.epoch.number, self.task.partition, table)
+        name = (self.epoch.run_id, self.epoch.number, self.task.partition, table)
         return kept.setdefault(name, kept.get(name) or opened(self, table, substreams))
 
     monkeypatch.setattr(SlotStateTables, "open", found)

@@ -185,5 +185,5 @@ def open_windows(slot: Slot) -> pa.Table | None:
     if after <= slot.before[0]:
         return None
     blocks = [*slot.old(0), *slot.new(0)]
-    tables = slot.tables([b for b in blocks if b.low is not None and b.low < after], 0)
+    tables = slot.read_blocks([b for b in blocks if b.low is not None and b.low < after], 0)
     return pa.concat_tables(tables) if tables else None

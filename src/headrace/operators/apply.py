@@ -189,15 +189,15 @@ class _SlotCalls:
 
     @property
     def _owner(self) -> str:
-        return f"{self.slot.run} {self.operator.name}"  # what a user changed between two runs must not be found here
+        return f"{self.slot.run_id} {self.operator.name}"  # what a user changed between two runs must not be found here
 
     # --- what is handed over -------------------------------------------------------------------------------------------
 
     def _turns(self, known: Mapping[int, int]) -> list[_SubstreamCall]:
         trimmed = self.slot.trimmed(0)
         blocks = [b for b in (*self.slot.old(0), *self.slot.new(0)) if b.low is not None and b.low < self.after]
-        cut = self.slot.tables(trimmed, 0)
-        tables = cut + self.slot.tables([b for b in blocks if b not in trimmed], 0)
+        cut = self.slot.read_blocks(trimmed, 0)
+        tables = cut + self.slot.read_blocks([b for b in blocks if b not in trimmed], 0)
         self.slot.left(0, self._left(cut))
         handed = SubstreamTuples(tables, self.operator.schemas[0], self.before, self.after, self.members)
         found = []

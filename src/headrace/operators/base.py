@@ -61,7 +61,7 @@ class Slot(Protocol):
     after: list[int]  # and when it ends
     bound: int  # tuples below it are complete
     total: int  # groups of all slots
-    run: str  # another one with every start of a run
+    run_id: str  # another one with every start of a run
 
     def groups(self, side: int) -> list[int]:
         """This slot's groups of one input."""
@@ -85,13 +85,13 @@ class Slot(Protocol):
     def split_time(self, split: str) -> int | None:
         """The largest `ts` that a split was given so far, by all tasks of the stages before; None: nothing yet."""
 
-    def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
+    def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's part of each block that has some."""
 
-    def held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
+    def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Rows of the state and those that arrived, in one table."""
 
-    def hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
+    def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
         """These rows are this slot's whole part of the new state."""
 
     def trimmed(self, side: int) -> list[Block]:

@@ -227,11 +227,11 @@ class JoinOperator(PairedOperator, AppendedState):
 
     def meetings(self, slot: Slot) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Tables whose tuples meet in this epoch."""
-        new = [self._with_key(slot.tables(slot.new(side), side), side) for side in (0, 1)]
+        new = [self._with_key(slot.read_blocks(slot.new(side), side), side) for side in (0, 1)]
         if self.keys:
             new = [[concat_runs(tables)] if tables else [] for tables in new]
         old = [
-            self._with_key(slot.tables(self.reachable(slot.old(side), side, new[1 - side]), side), side)
+            self._with_key(slot.read_blocks(self.reachable(slot.old(side), side, new[1 - side]), side), side)
             if new[1 - side]
             else []
             for side in (0, 1)

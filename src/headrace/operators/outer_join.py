@@ -231,8 +231,8 @@ class UnmatchedOperator(PairedOperator, AppendedState):
 
     def run(self, slot: Slot) -> Results:
         low, high = slot.before[1], slot.after[1]
-        old = slot.tables([b for b in slot.old(0) if _within(b, low, high)], 0)
-        new = slot.tables([b for b in slot.new(0) if _within(b, None, high)], 0)
+        old = slot.read_blocks([b for b in slot.old(0) if _within(b, low, high)], 0)
+        new = slot.read_blocks([b for b in slot.new(0) if _within(b, None, high)], 0)
         leaving = [*_between(old, low, high), *_between(new, None, high)]
         if not leaving:
             return
@@ -249,7 +249,7 @@ class UnmatchedOperator(PairedOperator, AppendedState):
     def _marks(self, slot: Slot, first: int, end: int) -> list[Numbers]:
         """Of tuples in [first, end): a block of marks may be of a whole window."""
         blocks = [b for b in (*slot.old(1), *slot.new(1)) if _within(b, first, end)]
-        found = [(table, times(table)) for table in slot.tables(blocks, 1)]
+        found = [(table, times(table)) for table in slot.read_blocks(blocks, 1)]
         return [_numbers(table, (at >= first) & (at < end)) for table, at in found]
 
     @property

@@ -78,7 +78,7 @@ def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -
 
 
 def _watched(epoch: Epoch, task: Task, messages: Iterator[Message]) -> Iterator[Message]:
-    with user_code_notes.note_user_code(epoch.folder, epoch.run, task.attempt):
+    with user_code_notes.note_user_code(epoch.folder, epoch.run_id, task.attempt):
         yield from messages
 
 

@@ -104,12 +104,12 @@ def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.
     name = f"s{task.stage}-p{task.partition}-a{task.attempt}-{uuid.uuid4().hex[:16]}"
 
     def write() -> Any:
-        receipt = check_receipt(sink.write(Part(epoch.query, epoch.number, result, name, table)))
+        receipt = check_receipt(sink.write(Part(epoch.state_id, epoch.number, result, name, table)))
         if epoch.bounded:
             try:
                 task.storage.require()
             except StateError:
-                discard(sink, epoch.query, result)
+                discard(sink, epoch.state_id, result)
                 raise
         return receipt
 

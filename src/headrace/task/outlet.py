@@ -33,7 +33,7 @@ from headrace.task.block_writer import (
 )
 from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inputs
-from headrace.task.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
+from headrace.task.messages import LARGEST_BODY, Attempt, BlockHeader, Goodbye, Message, RowsHeader, pack
 from headrace.task.rejects import Rejects
 from headrace.task.reports import ReportBuilder
 from headrace.task.step_runner import MOST_TUPLES_TOGETHER, EdgeWalk, StepRunner
@@ -156,7 +156,7 @@ class Outlet:
         if operator.stage == self.task.stage:
             self.handed.add_block(operator.name, edge.input, block)
             return
-        head = BlockHead(operator.name, edge.input, block)
+        header = BlockHeader(operator.name, edge.input, block)
         counts = written.rows
         self.report.loaded(operator.name, edge.input, counts.tolist(), heavy)
         layout = self.epoch.layout_of[operator.name]
@@ -166,7 +166,7 @@ class Outlet:
             rows += written.for_all
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
-                yield self._count(Message.of(slot, head))
+                yield self._count(Message.of(slot, header))
 
     def _with_numbers(self, held: pa.Table, first: int) -> pa.Table:
         """Along every edge that has the same steps a tuple has the same number; along others no tuple has it."""
@@ -177,11 +177,11 @@ class Outlet:
         if operator.stage == self.task.stage:
             self.handed.add_rows(operator.name, edge.input, table)
             return
-        head = RowsHead(operator.name, edge.input)
+        header = RowsHeader(operator.name, edge.input)
         for slot, part in self._by_slot(operator, edge.input, table):
             self.work.delivered(operator.name, edge.input, part.num_rows)
             for chunk in arrow.split_table(part, LARGEST_BODY):
-                yield self._count(Message.of(slot, head, pack(chunk)))
+                yield self._count(Message.of(slot, header, pack(chunk)))
 
     def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         groups = operator.groupings[side].groups(table, self.epoch.groups)

@@ -133,7 +133,7 @@ class SlotStateTables:
             yield from ((substream, None) for substream in substreams)
             return
         if self._use is None:
-            self._use = caches.CacheUse(self.epoch.run, trust.limit, held=trust.held)
+            self._use = caches.CacheUse(self.epoch.run_id, trust.limit, driver_makes_folder=trust.driver_makes_folder)
         stamps, shape = trust.stamps.get((name, table), {}), repr(self._declared(table).describe())
         for substream in substreams:
             yield substream, self._use.take(name, table, shape, substream, stamps.get(substream))
@@ -241,8 +241,8 @@ class SlotStateTables:
         live = dict(zip(touched.tolist(), change.rows[touched].tolist(), strict=True))
         replaced = change.old[(change.old >= 0) & ~np.isin(change.groups, old)]
         marks = int(np.count_nonzero(np.asarray(rest.column(state_tables.DELETED_COLUMN))))
-        told = ChangeSummary(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
-        self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), told)
+        summary = ChangeSummary(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
+        self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), summary)
 
     def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> tuple[pa.Table, AnyNumbers]:
         """(all rows that groups hold now: those before the epoch, if there were any, and what changed; the epochs of the

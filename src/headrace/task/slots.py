@@ -42,7 +42,7 @@ class EpochSlot:
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.runner, self.report, self.work = runner, runner.report, runner.report.work
-        self.number, self.total, self.run, self.seen = task.partition, epoch.groups, epoch.run, seen
+        self.number, self.total, self.run_id, self.seen = task.partition, epoch.groups, epoch.run_id, seen
         plan = epoch.plan
         self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
         self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
@@ -83,7 +83,7 @@ class EpochSlot:
     def rows(self, side: int) -> list[pa.Table]:
         return [rows for inputs in self.given for rows in inputs.rows(self.operator.name, side)]
 
-    def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
+    def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's groups of each block that has some."""
         parts = self._parts(side)
         if not self.groups(side) and not parts:
@@ -111,14 +111,14 @@ class EpochSlot:
 
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
 
-    def held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
+    def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Held tuples and those that arrived now, in one table."""
         tables = [open_state_block(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
         tables += [_widen(rows, schema) for rows in self.rows(side)]
         tables = [table for table in tables if table.num_rows]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
-    def hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
+    def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
         """These rows are this slot's whole part of the new state."""
         if table.num_rows == 0:
             return

@@ -142,7 +142,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
             with report.work.timed(operator.name):
                 slot.keep_tables()
     yield from outlet.flush()
-    _merge_runs(epoch, stage, task, report)
+    _merge_blocks(epoch, stage, task, report)
     yield from outlet.finish(inbox.seen, inbox.producers, began)
 
 
@@ -155,7 +155,7 @@ def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:
         raise EngineError(msg)
 
 
-def _merge_runs(epoch: Epoch, stage: int, task: Task, report: ReportBuilder) -> None:
+def _merge_blocks(epoch: Epoch, stage: int, task: Task, report: ReportBuilder) -> None:
     for merge in epoch.merges[task.partition] if epoch.merges else ():
         operator = epoch.plan.by_name[merge.operator]
         if operator.stage != stage:

@@ -64,7 +64,7 @@ class StepRunner:
 
         A predicate that fails stops the run.
         """
-        block = self.epoch.tables[step.table].block
+        block = self.epoch.table_versions[step.table].block
         rows = self.task.reader.open(block).table
         if missing := sorted(table_columns_read(step) - names_of(rows.column_names)):
             raise CorruptState(

@@ -97,8 +97,8 @@ class LocalRun:
             outlets = {**self.sinks, **self.late}
             tables = nodes.named_tables(*roots)
             self.driver = Driver(
-                self.plan, started.query, self.store, outlets, settings, tables=tables, waiting=started.waiting
-            )
+                self.plan, started.query, self.store, outlets, settings, tables=tables, outbox_names=started.waiting
+            ).open()
             self.driver.deliver_again()
         except BaseException:
             self.store.close()
@@ -121,7 +121,7 @@ class LocalRun:
                 start, stop = (table.num_rows * i // splitters for i in (index, index + 1))
                 windows[index].append(PhysicalWindow(source, table.slice(start, stop - start)))
         execute = partial(execute_locally, windows=windows, storage=self.store.storage)
-        self.driver.run(Position("local"), execute, final=final, idle=idle)
+        self.driver.run_epoch(Position("local"), execute, final=final, idle_sources=idle)
 
     def refresh(self, table: str) -> int:
         """Read a table again, for the epochs to come; the number of its version."""
@@ -136,7 +136,7 @@ class LocalRun:
 
     def close(self) -> None:
         self.driver._deliverer.close()
-        self.driver.kept.remove()
+        self.driver.cache_index.remove()
         self.store.close()
 
 

@@ -173,8 +173,8 @@ def measure_epoch(subject: ProfiledSplit, W: int, tuples: int, splitters: int) -
             )
             return messages
 
-        driver = Driver(subject.plan, {"operators": []}, store, {}, Settings(1, bounded=True))
-        driver.run(Position("profile"), execute, final=True)
+        driver = Driver(subject.plan, {"operators": []}, store, {}, Settings(1, bounded=True)).open()
+        driver.run_epoch(Position("profile"), execute, final=True)
     return found[-1]
 
 

@@ -135,7 +135,7 @@ def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
         table_stream(table, name="s").aggregate(by=["k"], window="1 second", n="count(*)"), tmp_path / "s", slots=2
     )
     found: list[SplitLoad | None] = []
-    decide = run.driver.adapting.decide
+    decide = run.driver.layouts.decide
 
     def listen(epoch: Any, reports: Any, *others: Any) -> Any:
         found.extend(_splitting(reports, read) for read in ({}, {"s": 500}, {"t": 500}))
@@ -143,7 +143,7 @@ def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
         assert found[1] == SplitLoad(3, 30, 500, sum(cpu), max(cpu)) and len(cpu) == 3
         return decide(epoch, reports, *others)
 
-    run.driver.adapting.decide = listen  # type: ignore[method-assign]
+    run.driver.layouts.decide = listen  # type: ignore[method-assign]
     run.epoch(table, splitters=3)
     run.close()
     assert found[0] is found[2] is None and run.driver.control.splitting is None  # no files
@@ -161,12 +161,12 @@ def test_given_splitters_are_used_in_every_epoch_and_not_changed(tmp_path: Path,
     plan = compile_query([node_of(query.aggregate(by=["k"], window="1 second", n="count(*)"))])
     settings = Settings(2, policy=Policy(every=1), limit=8, splitters=fixed)
     with StateStore.open(tmp_path / "state") as store:
-        driver = Driver(plan, {"operators": []}, store, dict.fromkeys(plan.results, memory()), settings)
+        driver = Driver(plan, {"operators": []}, store, dict.fromkeys(plan.results, memory()), settings).open()
         for slots in (2, 8):
-            driver.adapting.set_slots(slots, None)
-            assert driver.adapting.splitters(1 << 30) == Splitters(fixed.p or slots, fixed.W or USUAL)
+            driver.layouts.set_slots(slots, None)
+            assert driver.layouts.splitters(1 << 30) == Splitters(fixed.p or slots, fixed.W or USUAL)
             driver.control.observe({}, {}, [0.0] * slots, 1.0, load(100.0))
             decided = [decision.kind for decision in driver.control.reorganise(0, 64, {})]
             assert decided == ([] if fixed.is_fixed else ["splitters"])
-            assert fixed.is_fixed or driver.adapting.splitters(1 << 30).p == slots
+            assert fixed.is_fixed or driver.layouts.splitters(1 << 30).p == slots
             driver.control.splitters = None

@@ -192,7 +192,7 @@ class Listed:
         files = self.ledger.choose(self.ledger.waiting())
         windows = [[PhysicalWindow("s", read_file(self.ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
         execute = partial(execute_locally, windows=windows, storage=self.local.store.storage)
-        self.local.driver.run(Position("files"), execute, taken={"s": files}, final=not files)
+        self.local.driver.run_epoch(Position("files"), execute, taken={"s": files}, final=not files)
         return bool(files)
 
 

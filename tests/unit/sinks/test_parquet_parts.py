@@ -409,7 +409,7 @@ def test_a_task_that_outlives_its_collect_leaves_no_part(tmp_path: Path):
     sink, storage = parts_sink(tmp_path / "out"), LocalStorage(tmp_path / "gone")
     task = Task(0, 0, 0, storage, BlockReader(storage))
     other = write(sink, "other", 1, query=OTHER)
-    epoch: Any = SimpleNamespace(query=QUERY, number=0, bounded=True)
+    epoch: Any = SimpleNamespace(state_id=QUERY, number=0, bounded=True)
     with pytest.raises(SinkError, match="holds no state"):
         write_part(epoch, task, sink, "result-0", numbered(1))
     assert left(tmp_path / "out") == [f"_staging-result-0-{OTHER}/000000003.{other['name']}.part"]
@@ -419,7 +419,7 @@ def test_a_task_of_a_run_never_discards_the_parts_of_other_tasks(tmp_path: Path)
     """A run can be started again, and other tasks may have reported their receipts."""
     sink, storage = parts_sink(tmp_path / "out"), LocalStorage(tmp_path / "gone")
     task = Task(0, 0, 0, storage, BlockReader(storage))
-    epoch: Any = SimpleNamespace(query=QUERY, number=0, bounded=False)
+    epoch: Any = SimpleNamespace(state_id=QUERY, number=0, bounded=False)
     for _ in range(2):
         write_part(epoch, task, sink, "result-0", numbered(1))
     assert len(left(tmp_path / "out")) == 2

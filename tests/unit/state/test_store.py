@@ -63,7 +63,7 @@ def test_state_comes_back(tmp_path: Path) -> None:
             commit_values(store, value)
     with StateStore.open(tmp_path / "s") as again:
         assert again.last == store.last and again.state_id == store.state_id
-        assert again.run != store.run
+        assert again.run_id != store.run_id
         assert values_of(again) == [0, 1, 2]
         commit_values(again, 3)
         assert values_of(again) == [0, 1, 2, 3]
