@@ -28,10 +28,10 @@ from headrace.state.blocks import BlockReader
 from headrace.state.caches import COLD, DAMAGED, LOCKED, MARKED, NO_SPACE, OFF, STAMP, CacheUse, TableCache
 from headrace.state.store import StateStore
 from headrace.task import slot_state_tables
-from headrace.task.block_writer import Task
 from headrace.task.reports import TableUse
 from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.stages import run_splitter, run_stage
+from headrace.task.task import Task
 from headrace.testing import table_stream
 
 from .driving import Driven, driven

@@ -141,7 +141,7 @@ def merges_lose_a_block(patch: pytest.MonkeyPatch) -> None:
 
 def keeps_merged_blocks(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(merge_planning, "FAN_IN", 2)
-    patch.setattr(outcome, "_less", lambda blocks, gone: list(blocks))
+    patch.setattr(outcome, "_without", lambda blocks, gone: list(blocks))
 
 
 def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
         return [b for b in blocks if b.name not in gone]
 
     patch.setattr(merge_planning, "FAN_IN", 3)
-    patch.setattr(outcome, "_less", by_name)
+    patch.setattr(outcome, "_without", by_name)
 
 
 def slices_miss_the_last_tuple(patch: pytest.MonkeyPatch) -> None:

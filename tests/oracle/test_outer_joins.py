@@ -338,7 +338,7 @@ def leaves_out_those_that_came_late(patch: pytest.MonkeyPatch) -> None:
     real = Alone.run
 
     def run(self: Any, slot: Any) -> Any:
-        low = slot.before[1]
+        low = slot.watermarks_before[1]
         between = outer_join._between
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(outer_join, "_between", lambda tables, _, high: between(tables, low, high))

@@ -24,7 +24,7 @@ from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
 from headrace.support.user_code import comes_from_signal
-from headrace.task.block_writer import check_receipt
+from headrace.task.outputs import check_receipt
 
 Name = tuple[str, int, str]  # id of the state, epoch, result: the `query`, `epoch` and `result` of a delivery
 OTHER_SINK = "all that is put aside comes to one sink, in columns of several kinds: such as headrace.sinks.parquet(...)"

@@ -177,5 +177,5 @@ def _slot_cpu(reports: Sequence[Report], slots: int) -> list[float]:
     found = [0.0] * slots
     for report in reports:
         if report.task.stage > 0:
-            found[report.task.partition] += report.cpu
+            found[report.task.number] += report.cpu
     return found

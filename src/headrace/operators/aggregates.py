@@ -103,7 +103,7 @@ class WindowAggregate(WithholdingOperator, AppendedState):
     def run(self, slot: Slot) -> Results:
         if (held := open_windows(slot)) is None:
             return
-        before, after = slot.before[0], slot.after[0]
+        before, after = slot.watermarks_before[0], slot.watermarks_after[0]
         if self.withholds_before is not None and before < (last := min(self.withholds_before + self.window - 1, after)):
             slot.note(**{WITHHELD: self.close(held, before, last).num_rows})
             before = last
@@ -181,8 +181,8 @@ def plan_over_time(
 
 def open_windows(slot: Slot) -> pa.Table | None:
     """Return the state of this slot that windows closing in this epoch can contain; None: no window closes."""
-    after = slot.after[0]
-    if after <= slot.before[0]:
+    after = slot.watermarks_after[0]
+    if after <= slot.watermarks_before[0]:
         return None
     blocks = [*slot.old(0), *slot.new(0)]
     tables = slot.read_blocks([b for b in blocks if b.low is not None and b.low < after], 0)

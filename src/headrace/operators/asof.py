@@ -75,7 +75,7 @@ class AsOfOperator(ReplacedState, PairedOperator, KeyedOperator):
         if not (groups := slot.groups(0)):
             return
         asking, changes = (slot.waiting_rows(side, self.schemas[side], groups) for side in (0, 1))
-        results, waiting, kept = join_asof(self, asking, changes, slot.after)  # best effort changes nothing
+        results, waiting, kept = join_asof(self, asking, changes, slot.watermarks_after)  # best effort changes nothing
         slot.replace_rows(0, waiting, grouped=True)
         slot.replace_rows(1, kept, grouped=True)
         yield 0, results

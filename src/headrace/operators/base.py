@@ -57,10 +57,10 @@ class Slot(Protocol):
     """One slot in one epoch, as an operator sees it."""
 
     number: int
-    before: list[int]  # watermark of each input when the epoch began
-    after: list[int]  # and when it ends
-    bound: int  # tuples below it are complete
-    total: int  # groups of all slots
+    watermarks_before: list[int]  # watermark of each input when the epoch began
+    watermarks_after: list[int]  # and when it ends
+    complete_below: int  # tuples below it are complete
+    group_count: int  # groups of all slots
     run_id: str  # another one with every start of a run
 
     def groups(self, side: int) -> list[int]:
@@ -97,7 +97,7 @@ class Slot(Protocol):
     def trimmed(self, side: int) -> list[Block]:
         """Blocks, old and new, of which this slot must say what is left of its groups: after the epoch they are gone."""
 
-    def left(self, side: int, table: pa.Table) -> None:
+    def write_remainder(self, side: int, table: pa.Table) -> None:
         """What is left of them, if there is something."""
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
@@ -349,7 +349,7 @@ class AppendedState(Operator):
 
     @property
     @abstractmethod
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         """The column by which its state expires."""
 
     @property
@@ -384,7 +384,7 @@ class ReplacedState(Operator):
     """Its state is written anew in every epoch: exchange by value, since tuples do not stay as they come."""
 
     state: ClassVar[StateKind] = StateKind.REPLACED
-    position: ClassVar[str] = "ts"
+    expiry_column: ClassVar[str] = "ts"
     arrangement_kind: ClassVar[Arrangement] = Arrangement.POSITION
 
     @property

@@ -35,7 +35,7 @@ class CountAggregateOperator(ReplacedState, GroupedOperator):
         if not (groups := slot.groups(0)):
             return
         held = slot.waiting_rows(0, self.schemas[0].append(pa.field(aggregate.NUMBER, pa.int64())), groups)
-        results, kept = aggregate.count_windows(self, held, slot.bound)
+        results, kept = aggregate.count_windows(self, held, slot.complete_below)
         slot.replace_rows(0, kept, grouped=True)
         yield 0, results
 

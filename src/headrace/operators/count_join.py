@@ -47,7 +47,9 @@ class RankOperator(SequentialOperator):
         given = tuple(slot.notes.get("given", (0, 0)))
         ready = []
         for side in (0, 1):
-            released, waiting = order.release_in_sequence(slot.waiting_rows(side, self.schemas[side], None), slot.bound)
+            released, waiting = order.release_in_sequence(
+                slot.waiting_rows(side, self.schemas[side], None), slot.complete_below
+            )
             slot.replace_rows(side, waiting, grouped=False)
             ready.append(released)
         slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
@@ -94,7 +96,9 @@ class RankWithinOperator(ReplacedState, KeyedOperator):
         counts = held[0].column("__rank").is_valid()
         given, left = held[0].filter(counts), held[0].filter(pc.invert(counts))
         before = zip(*(given.column(name).to_pylist() for name in (SUBSTREAM, "__rank", "__other")), strict=True)
-        ready, waiting = zip(*(order.release_in_sequence(table, slot.bound) for table in (left, held[1])), strict=True)
+        ready, waiting = zip(
+            *(order.release_in_sequence(table, slot.complete_below) for table in (left, held[1])), strict=True
+        )
         ready_left = ready[0].drop_columns([field.name for field in RANK_COLUMNS])
         ranked_left, ranked_right, sofar = order.rank_within(
             ready_left, ready[1], SUBSTREAM, {key: (l, r) for key, l, r in before}
@@ -161,7 +165,7 @@ class CountJoinOperator(JoinOperator):
         return ("l", "r")[strip.moving] + ".ts"
 
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return "__rank"
 
     def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:

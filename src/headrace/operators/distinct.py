@@ -47,7 +47,9 @@ class DistinctOperator(ReplacedState, KeyedOperator):
         held = slot.waiting_rows(0, self.schemas[0].append(pa.field(KEPT, pa.bool_())), groups)
         waits = held.column(KEPT).fill_null(False)  # what arrived has no mark yet
         held = held.set_column(held.num_columns - 1, pa.field(KEPT, pa.bool_()), waits)
-        results, kept = keep_first(self.by, self.within, held, min(slot.after))  # best effort changes nothing
+        results, kept = keep_first(
+            self.by, self.within, held, min(slot.watermarks_after)
+        )  # best effort changes nothing
         slot.replace_rows(0, kept, grouped=True)
         yield 0, results
 

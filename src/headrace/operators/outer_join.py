@@ -90,7 +90,7 @@ class OuterJoinOperator(TimeJoinOperator):
     def run(self, slot: Slot) -> Results:
         met: dict[int, _MatchRecorder] = {}
         counting = self._counting
-        for pair in self.meetings(slot):
+        for pair in self.pairs_of_tables(slot):
             sides = [met.setdefault(id(table), _MatchRecorder(side, table)) for side, table in enumerate(pair)]
             tables = (each.numbered if each.side in self.kept else each.table for each in sides)
             for found in counting.meet(slot, *tables):
@@ -196,7 +196,7 @@ class UnmatchedOperator(PairedOperator, AppendedState):
         return 0  # the join does
 
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return "ts"
 
     @property
@@ -230,7 +230,7 @@ class UnmatchedOperator(PairedOperator, AppendedState):
     # --- its work ------------------------------------------------------------------------------------------------------
 
     def run(self, slot: Slot) -> Results:
-        low, high = slot.before[1], slot.after[1]
+        low, high = slot.watermarks_before[1], slot.watermarks_after[1]
         old = slot.read_blocks([b for b in slot.old(0) if _within(b, low, high)], 0)
         new = slot.read_blocks([b for b in slot.new(0) if _within(b, None, high)], 0)
         leaving = [*_between(old, low, high), *_between(new, None, high)]

@@ -15,7 +15,7 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
     pane: int
 
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return aggregate.PANE
 
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:

@@ -56,7 +56,7 @@ class SessionOperator(ReplacedState, WithholdingOperator):
             return
         held = slot.waiting_rows(0, self.held_schema, groups)
         if held.num_rows:
-            results, kept = self.closed(held, min(slot.after))  # best effort changes nothing
+            results, kept = self.closed(held, min(slot.watermarks_after))  # best effort changes nothing
             slot.replace_rows(0, kept, grouped=True)
             if self.withholds_before is not None:
                 whole = np.asarray(results.column("window_start").cast(pa.int64())) >= self.withholds_before

@@ -122,7 +122,7 @@ class Attempt(NamedTuple):
     """Who did something: a task, and which of its attempts."""
 
     stage: int
-    partition: int
+    number: int
     attempt: int
 
 

@@ -24,19 +24,15 @@ from headrace.kernels.stateless.split import count_routed
 from headrace.operators.base import AppendedState, Arrangement, Operator
 from headrace.routing import NUMBER, Adaptation
 from headrace.routing.hashing import hash_column_of
-from headrace.task.block_writer import (
-    GroupedBlock,
-    Task,
-    tuple_numbers,
-    write_grouped,
-    write_output,
-)
+from headrace.task.block_writer import GroupedBlock, tuple_numbers, write_grouped
 from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inputs
 from headrace.task.messages import LARGEST_BODY, Attempt, BlockHeader, Goodbye, Message, RowsHeader, pack
+from headrace.task.outputs import write_output
 from headrace.task.rejects import Rejects
 from headrace.task.reports import ReportBuilder
 from headrace.task.step_runner import MOST_TUPLES_TOGETHER, EdgeWalk, StepRunner
+from headrace.task.task import Task
 from headrace.task.watermarks import Seen
 from headrace.task.work import TaskTimer
 
@@ -110,7 +106,7 @@ class Outlet:
         """The report, then a goodbye to every slot of the next stage."""
         self.report.doubted(undecided_pairs.take_noted())
         report = self.report.finished(seen, producers, *began.passed())
-        yield self._count(Message.of(self.task.partition % self.epoch.slots, report))
+        yield self._count(Message.of(self.task.number % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.stages:
             for slot in range(self.epoch.slots):
                 yield Message.of(slot, Goodbye(report.task, seen, report.split_times, self._sent[slot]))

@@ -272,7 +272,7 @@ class ReportBuilder:
         self._changed: list[StateTableChange] = []
         self._used: dict[str, TableUse] = {}
         self._results: list[TaskOutput] = []
-        self._late: list[TaskOutput] = []
+        self._rejected: list[TaskOutput] = []
         self._notes: dict[str, Mapping[str, Any]] = {}
         self._load: dict[str, GroupLoad] = {}
         self._failed: Counter[tuple[str, str]] = Counter()
@@ -322,8 +322,8 @@ class ReportBuilder:
     def result(self, result: str, content: Block | Receipt) -> None:
         self._results.append(TaskOutput(result, content))
 
-    def put_aside(self, result: str, content: Block | Receipt) -> None:
-        self._late.append(TaskOutput(result, content))
+    def rejected(self, result: str, content: Block | Receipt) -> None:
+        self._rejected.append(TaskOutput(result, content))
 
     def failed(self, source: str, words: str, tuples: int) -> None:
         self._failed[source, words] += tuples
@@ -354,7 +354,7 @@ class ReportBuilder:
             merged=self._merged,
             changed=self._changed,
             used=self._used,
-            outbox=[*self._results, *self._late],
+            outbox=[*self._results, *self._rejected],
             notes=self._notes,
             load=self._load,
             failed=self._failed,

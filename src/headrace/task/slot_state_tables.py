@@ -34,10 +34,11 @@ from headrace.state import caches, state_tables
 from headrace.state.bases import ChangeSummary
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
-from headrace.task.block_writer import AnyNumbers, Task, write_table_rows
+from headrace.task.block_writer import AnyNumbers, write_table_rows
 from headrace.task.epoch import Epoch
 from headrace.task.reports import ReportBuilder, TableUse
 from headrace.task.state_table_groups import StateTableGroups, table_state
+from headrace.task.task import Task
 
 MOST_ROWS_READ = 2_000_000  # rows that are read at once to build tables
 
@@ -180,7 +181,7 @@ class SlotStateTables:
         groups, before = self._groups(table, delta), np.asarray(self._before(table).rows, np.int64)
         if len(others := groups[~self._is_mine(table, groups)]):
             found = np.unique(others).tolist()
-            raise EngineError(f"{self._describe(table)}: groups {found} are not those of slot {self.task.partition}")
+            raise EngineError(f"{self._describe(table)}: groups {found} are not those of slot {self.task.number}")
         if len(old) != len(groups):
             raise EngineError(
                 f"{self._describe(table)}: of {len(groups)} rows, {len(old)} were said to replace one or none"

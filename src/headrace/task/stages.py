@@ -23,13 +23,14 @@ from headrace.sources import as_tuples, check_text
 from headrace.sources.protocol import PhysicalWindow
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER
 from headrace.task import slot_state_tables, watermarks
-from headrace.task.block_writer import Task, write_merged
+from headrace.task.block_writer import write_merged
 from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inbox, Inputs
 from headrace.task.messages import Goodbye, Message
 from headrace.task.outlet import Outlet
 from headrace.task.reports import ReportBuilder, SourceCounts
 from headrace.task.slots import EpochSlot
+from headrace.task.task import Task
 from headrace.task.work import TaskTimer
 
 Marks = npt.NDArray[np.bool_]
@@ -129,7 +130,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
             inbox.add(message)
         else:  # for a later stage, or for the driver
             yield outlet.passing(message)
-    _check_complete(inbox, epoch, stage, task.partition)
+    _check_complete(inbox, epoch, stage, task.number)
     report.add_split_times(inbox.split_times)
     clocks = watermarks.advance_clocks(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
@@ -156,7 +157,7 @@ def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:
 
 
 def _merge_blocks(epoch: Epoch, stage: int, task: Task, report: ReportBuilder) -> None:
-    for merge in epoch.merges[task.partition] if epoch.merges else ():
+    for merge in epoch.merges[task.number] if epoch.merges else ():
         operator = epoch.plan.by_name[merge.operator]
         if operator.stage != stage:
             continue

@@ -19,10 +19,10 @@ from headrace.kernels.stateless.split import split_window
 from headrace.kernels.stateless.steps import FailedTuples, run_step
 from headrace.plan.columns_read import names_of
 from headrace.state.blocks import REPAIR
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
 from headrace.task.failure_points import FailurePoint, step_key
 from headrace.task.rejects import Rejects
+from headrace.task.task import Task
 
 MOST_TUPLES_TOGETHER = 1_000_000  # in one table between steps
 

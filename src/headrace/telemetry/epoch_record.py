@@ -156,7 +156,7 @@ def slot_figures(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ..
     mine: list[list[Report]] = [[] for _ in range(slots)]
     for report in reports:
         if report.task.stage > 0:  # reading input is no slot's
-            mine[report.task.partition].append(report)
+            mine[report.task.number].append(report)
     return tuple(
         SlotFigures(
             cpu=round(sum(r.cpu for r in each), 6),

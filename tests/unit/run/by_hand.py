@@ -116,7 +116,7 @@ class HandRun:
         )
         return SimpleNamespace(
             settings=SimpleNamespace(static=()),
-            adapting=SimpleNamespace(backlog=0, splitters=lambda _: Splitters(1)),
+            layouts=SimpleNamespace(backlog=0, splitters=lambda _: Splitters(1)),
             progress=Progress(epoch=0),
             ledgers={"files": ledger},
             plan=SimpleNamespace(operators=[]),
@@ -129,7 +129,7 @@ class HandRun:
             run_epoch=self._epoch,
             end=self._end,
             deliver_again=lambda: None,
-            tell_again=lambda: None,
+            publish_again=lambda: None,
             hurry=lambda: None,
         )
 

@@ -32,9 +32,10 @@ from headrace.state import BlockReader, StateStore
 from headrace.state.head import head_name
 from headrace.state.storage import LocalStorage
 from headrace.task import in_process
-from headrace.task.block_writer import LONGEST_RECEIPT, Task, write_part
+from headrace.task.outputs import LONGEST_RECEIPT, write_part
 from headrace.task.reports import Report
 from headrace.task.stages import run_splitter
+from headrace.task.task import Task
 from headrace.testing import LocalRun, table_stream
 from tests.helpers import numbered
 
@@ -339,7 +340,7 @@ def test_the_outbox_holds_receipts_and_no_blocks(tmp_path: Path):
     with running(tmp_path / "state", sink) as run:
         run.epoch(numbered(1, 2, 3), splitters=2)
         assert run.store.last is not None
-        assert [(output.part, output.held.rows) for output in run.store.last.outbox] == [(0, 1), (1, 2)]
+        assert [(output.part, output.content.rows) for output in run.store.last.outbox] == [(0, 1), (1, 2)]
         assert run.store.last.live_blocks() == ()
         assert run.driver.progress.results_out == 3
     assert seen(tmp_path / "out") == [1, 2, 3]

@@ -25,11 +25,11 @@ from headrace.state.blocks import Block, write_block
 from headrace.state.manifest import TableState
 from headrace.state.merge_planning import FAN_IN
 from headrace.task import state_table_groups
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
 from headrace.task.reports import Report, ReportBuilder
 from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.stages import _merge_blocks
+from headrace.task.task import Task
 from tests.memory import MemoryStorage
 
 Key = tuple[Any, ...]
@@ -339,7 +339,7 @@ def broken_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def finished(self: ReportBuilder, *given: Any) -> Report:
         report = real(self, *given)
-        before = told.setdefault((id(monkeypatch), self.task.partition), [])
+        before = told.setdefault((id(monkeypatch), self.task.number), [])
         if self.task.attempt:
             report = replace(report, changed=[*before, *report.changed])
         before[:] = report.changed

@@ -620,9 +620,9 @@ def test_ghost_writer_takes_the_number_first() -> None:
     storage = filled()
     store, ghost = StateStore(storage), StateStore(storage)
     storage.inject("publish", "ghost", data=ghost.draft().to_bytes())
-    with pytest.raises(WriterConflict, match=ghost.run):
+    with pytest.raises(WriterConflict, match=ghost.run_id):
         commit_values(store, 3)
-    assert StateStore(storage).last.run == ghost.run
+    assert StateStore(storage).last.run == ghost.run_id
 
 
 @pytest.mark.parametrize("kind", ["before", "after"])

@@ -19,7 +19,6 @@ from headrace.state import Block, BlockReader, Manifest, block_name
 from headrace.state.bases import ChangeSummary
 from headrace.state.caches import STAMP
 from headrace.stream import node_of
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
 from headrace.task.messages import (
     Attempt,
@@ -44,6 +43,7 @@ from headrace.task.reports import (
     TaskOutput,
 )
 from headrace.task.stages import run_stage
+from headrace.task.task import Task
 from headrace.task.watermarks import SourceClock
 from headrace.task.work import WorkCounts, WorkTotals, sum_counts
 from headrace.testing import table_stream
@@ -69,7 +69,7 @@ def report() -> Report:
     task.changed("apply-1", "tolls", None, {1: 0}, [1], [], ChangeSummary(0, 0, {}))
     for many in (2, 3):
         task.used("apply-1", TableUse(many, {"cold": 1}, 10, 0.5, "x"))
-    task.put_aside("late:calls", block(6))
+    task.rejected("late:calls", block(6))
     task.result("result-0", block(7))
     task.add_notes("join-2", {"given": [1, 2]})
     task.add_notes("join-2", {"given": [3, 4]})
