@@ -346,7 +346,7 @@ class _Torn(KillingSink):
 
 
 def _deliver_before_commit() -> None:
-    run, commit = Driver.run, StateStore.commit
+    run_epoch, commit = Driver.run_epoch, StateStore.commit
 
     def early(store: StateStore, manifest: Manifest) -> None:
         store.driver._deliverer.deliver(manifest)  # type: ignore[attr-defined]
@@ -354,9 +354,9 @@ def _deliver_before_commit() -> None:
 
     def running(self: Driver, *given: Any, **options: Any) -> None:
         self.store.driver = self  # type: ignore[attr-defined]
-        run(self, *given, **options)
+        run_epoch(self, *given, **options)
 
-    StateStore.commit, Driver.run = early, running  # type: ignore[method-assign]
+    StateStore.commit, Driver.run_epoch = early, running  # type: ignore[method-assign]
 
 
 def _forget_the_commit() -> None:
@@ -548,7 +548,7 @@ def take_files(run: LocalRun, folder: Path, files_per_epoch: int) -> None:
         files = ledger.choose(ledger.waiting())
         windows = [[PhysicalWindow(SOURCE, read_file(ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
         execute = functools.partial(execute_locally, windows=windows, storage=storage)
-        run.driver.run(Position("files"), execute, taken={SOURCE: files}, final=not files)
+        run.driver.run_epoch(Position("files"), execute, taken={SOURCE: files}, final=not files)
 
 
 def put_files(folder: Path) -> None:

@@ -91,7 +91,7 @@ def main(job: dict[str, Any]) -> None:
             reached("read")
             return found
 
-        driver.run(Position("files"), execute, taken={"calls": chosen}, final=not chosen)
+        driver.run_epoch(Position("files"), execute, taken={"calls": chosen}, final=not chosen)
     run.close()
 
 

@@ -12,7 +12,7 @@ import pytest
 import headrace as hr
 from headrace.columnar.types import TS_TYPE
 from headrace.operators import apply
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.testing import table_stream
 
 from .driving import random_layouts
@@ -34,7 +34,7 @@ def test_a_processor_on_every_substream(seed: int) -> None:
 def test_what_waits_is_written_anew(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of any size are trimmed, and merged in between."""
     monkeypatch.setattr(apply, "WORTH", 0)
-    monkeypatch.setattr(sorted_runs, "FAN_IN", 2 + seed % 3)
+    monkeypatch.setattr(merge_planning, "FAN_IN", 2 + seed % 3)
     case = make_case(f"trimmed-{seed}", ONE, depth=(1, 2))
     check(case, seed, epochs=8, end=seed % 4 > 0, change_slots=0.3, layouts=random_layouts(seed) if seed % 2 else None)
 

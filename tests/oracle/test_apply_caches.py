@@ -28,10 +28,10 @@ from headrace.state.blocks import BlockReader
 from headrace.state.caches import COLD, DAMAGED, LOCKED, MARKED, NO_SPACE, OFF, STAMP, CacheUse, TableCache
 from headrace.state.store import StateStore
 from headrace.task import slot_state_tables
-from headrace.task.block_writer import Task
 from headrace.task.reports import TableUse
 from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.stages import run_splitter, run_stage
+from headrace.task.task import Task
 from headrace.testing import table_stream
 
 from .driving import Driven, driven
@@ -68,8 +68,8 @@ def begun(name: str, **options: Any) -> Iterator[Driven]:
 
 
 def folder(run: Driven) -> Path:
-    assert run.run is not None and run.run.driver.kept._folder is not None
-    return run.run.driver.kept._folder.path
+    assert run.run is not None and run.run.driver.cache_index._folder is not None
+    return run.run.driver.cache_index._folder.path
 
 
 def files(run: Driven) -> list[Path]:
@@ -124,7 +124,7 @@ def test_tables_are_found_where_they_were_left(name: str, kept: bool) -> None:
 def test_without_any(name: str) -> None:
     with begun(name, cache=0) as run:
         rest(run, name, 0)
-        assert set(use_of(run).built) == {OFF} and run.run.driver.kept._folder is None  # type: ignore[union-attr]
+        assert set(use_of(run).built) == {OFF} and run.run.driver.cache_index._folder is None  # type: ignore[union-attr]
 
 
 def test_a_restart_begins_cold(caplog: pytest.LogCaptureFixture) -> None:
@@ -173,10 +173,10 @@ def of_another_run(run: Driven, r: random.Random) -> None:
 def marked(run: Driven, r: random.Random) -> None:
     """As a process leaves them that was killed while it had them."""
     assert run.run is not None
-    noted = run.run.driver.kept._stamps["apply-1", "counts"]
+    noted = run.run.driver.cache_index._stamps["apply-1", "counts"]
     child = os.fork()
     if not child:
-        use = CacheUse(run.run.store.run, 1 << 30)
+        use = CacheUse(run.run.store.run_id, 1 << 30)
         shape = repr(run.run.plan.by_name["apply-1"].tables["counts"].describe())
         taken = [use.take("apply-1", "counts", shape, number, stamp) for number, stamp in noted.items()]
         os._exit(any(cache.why for cache in taken))
@@ -257,7 +257,7 @@ def test_locked_by_another_process_that_lives() -> None:
         assert run.run is not None
         names = [path.name for path in files(run)]
         with subprocess.Popen(
-            [sys.executable, "-c", HOLDS, run.run.store.run, *names],
+            [sys.executable, "-c", HOLDS, run.run.store.run_id, *names],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -469,7 +469,7 @@ def one_without(patch: pytest.MonkeyPatch) -> Told:
     with begun("counter") as run:
         uses = []
         for number in range(EPOCHS):
-            run.run.driver.kept._limit = 0 if number == 3 else 1 << 20  # type: ignore[union-attr]
+            run.run.driver.cache_index._limit = 0 if number == 3 else 1 << 20  # type: ignore[union-attr]
             uses.append(epoch(run, number))
         return uses, ended(run, EPOCHS)
 

@@ -22,7 +22,7 @@ from headrace.kernels.keyed.substream_tuples import SubstreamTuples
 from headrace.operators import apply
 from headrace.reference import reference
 from headrace.routing import EVERYWHERE
-from headrace.state import bases, sorted_runs, state_tables
+from headrace.state import bases, merge_planning, state_tables
 from headrace.task import slot_state_tables, slots, state_table_groups
 from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.slots import EpochSlot
@@ -74,7 +74,7 @@ class Lives:
 
     def begins(self, turns: Any) -> bool:
         name, number = turns.operator.name, turns.slot.epoch.number
-        known = self.epochs.setdefault(turns.slot.run, set())
+        known = self.epochs.setdefault(turns.slot.run_id, set())
         known.add((name, number))
         return number > 0 and min(n for o, n in known if o == name) == number
 
@@ -270,7 +270,7 @@ def trimmed_blocks_stay(patch: pytest.MonkeyPatch) -> None:
 def merged_blocks_are_trimmed(patch: pytest.MonkeyPatch) -> None:
     """By the slots and by the driver alike: what waits stands in the merged block as well."""
     always_trimmed(patch)
-    patch.setattr(sorted_runs, "FAN_IN", 2)
+    patch.setattr(merge_planning, "FAN_IN", 2)
     for module in (slots, outcome):
         real = module.blocks_rewritten
         patch.setattr(

@@ -22,10 +22,10 @@ from headrace.errors import HeadraceError
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.reference import interpreter, processors, reference
 from headrace.state.blocks import BlockReader
-from headrace.task.block_writer import Task
 from headrace.task.messages import Message, decode, encode
 from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.stages import run_splitter, run_stage
+from headrace.task.task import Task
 from tests.crash import killing, watching
 
 from .driving import SLOTS, Driven, driven
@@ -219,7 +219,7 @@ def test_tables_that_outlive_an_attempt_are_seen(monkeypatch: pytest.MonkeyPatch
     opened = SlotStateTables.open
 
     def found(self: Any, table: str, substreams: Any) -> Any:
-        name = (self.epoch.run, self.epoch.number, self.task.partition, table)
+        name = (self.epoch.run_id, self.epoch.number, self.task.number, table)
         return kept.setdefault(name, kept.get(name) or opened(self, table, substreams))
 
     monkeypatch.setattr(SlotStateTables, "open", found)

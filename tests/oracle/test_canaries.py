@@ -18,7 +18,7 @@ from headrace.operators import CountJoinOperator, TimeJoinOperator, TupleAggrega
 from headrace.operators.joins import JoinOperator
 from headrace.reference import reference
 from headrace.routing import Rectangles, hashing
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.support.event_time import NEVER
 from headrace.task import outlet, slots, stages, watermarks
 
@@ -133,15 +133,15 @@ def releases_at_the_bound(patch: pytest.MonkeyPatch) -> None:
 
 def merges_lose_a_block(patch: pytest.MonkeyPatch) -> None:
     real = stages.write_merged
-    patch.setattr(sorted_runs, "FAN_IN", 2)
+    patch.setattr(merge_planning, "FAN_IN", 2)
     patch.setattr(
         stages, "write_merged", lambda e, task, o, side, blocks, piece: real(e, task, o, side, blocks[1:], piece)
     )
 
 
 def keeps_merged_blocks(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sorted_runs, "FAN_IN", 2)
-    patch.setattr(outcome, "_less", lambda blocks, gone: list(blocks))
+    patch.setattr(merge_planning, "FAN_IN", 2)
+    patch.setattr(outcome, "_without", lambda blocks, gone: list(blocks))
 
 
 def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
@@ -150,8 +150,8 @@ def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
     def by_name(blocks: Sequence[Any], gone: Mapping[str, int]) -> list[Any]:
         return [b for b in blocks if b.name not in gone]
 
-    patch.setattr(sorted_runs, "FAN_IN", 3)
-    patch.setattr(outcome, "_less", by_name)
+    patch.setattr(merge_planning, "FAN_IN", 3)
+    patch.setattr(outcome, "_without", by_name)
 
 
 def slices_miss_the_last_tuple(patch: pytest.MonkeyPatch) -> None:

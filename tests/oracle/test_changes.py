@@ -338,7 +338,7 @@ def test_rows_are_not_written_twice_when_results_change_places(tmp_path: Path) -
     run = started("none", "panes")
     for number in (0, 1):
         run.epoch(rows(number))
-    run.driver.kept.remove()
+    run.driver.cache_index.remove()
     run.store.delivered = None
     run.store._lease.release("killed")
     run = started("panes", "none")

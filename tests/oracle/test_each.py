@@ -27,7 +27,7 @@ from headrace.operators import count_join
 from headrace.reference import failed_tuples, reference
 from headrace.routing.base import EVERYWHERE
 from headrace.routing.hashing import groups_of
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.stream import Stream
 from headrace.task import step_runner
 from headrace.testing import LocalRun, table_stream
@@ -224,7 +224,7 @@ def test_a_query_on_each_substream(seed: int) -> None:
 )
 def test_operators_that_count_or_order(operators: tuple[str, ...], seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are merged at once: what a merge of counted tuples drops is not missed."""
-    monkeypatch.setattr(sorted_runs, "FAN_IN", 2)
+    monkeypatch.setattr(merge_planning, "FAN_IN", 2)
     case = of_one_source(f"{operators}-{seed}", operators, depth=(1, 1, 2))
     check(case, random_rule(random.Random(f"rule-{seed}")), seed, epochs=8, reopen=0.1)
 
@@ -356,7 +356,7 @@ def windowed(r: random.Random, stream: Stream) -> Stream:
 def test_a_silent_substream_does_not_hold_what_the_others_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sorted_runs, "FAN_IN", 2)
+    monkeypatch.setattr(merge_planning, "FAN_IN", 2)
     rows = pa.table({"ts": pa.array([n * SECOND for n in range(600)], TS_TYPE), "k": [int(n > 20) for n in range(600)]})
     query = table_stream(rows, name="a").split(2, route="k").each(lambda t: t.join(t, on="l.ts < r.ts", last=3))
     run = LocalRun(query, tmp_path / "state", slots=2, groups=8)

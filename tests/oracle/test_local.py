@@ -25,7 +25,7 @@ from headrace.kernels.joins import pairs, window_join
 from headrace.operators import joins
 from headrace.query import nodes
 from headrace.reference import late_tuples, reference
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.stream import Stream, node_of
 from headrace.task import outlet
 from headrace.testing import table_stream
@@ -151,7 +151,7 @@ def test_seven_groups(seed: int) -> None:
 @seeds(30)
 def test_small_limits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs are merged by twos, splitters flush after every window, messages and joins are cut into small pieces."""
-    monkeypatch.setattr(sorted_runs, "FAN_IN", 2)
+    monkeypatch.setattr(merge_planning, "FAN_IN", 2)
     monkeypatch.setattr(outlet, "MOST_TUPLES_TOGETHER", 5)
     monkeypatch.setattr(joins, "FEW_ROWS", 0)
     monkeypatch.setattr(outlet, "LARGEST_BODY", 300)

@@ -18,7 +18,7 @@ from headrace.errors import QueryError
 from headrace.kernels.joins import pairs, window_join
 from headrace.operators import joins, outer_join
 from headrace.reference import reference
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.stream import Stream, node_of
 from headrace.support.event_time import FOREVER
 from headrace.task import outlet
@@ -105,7 +105,7 @@ def test_outer_joins_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: p
 
 
 SMALL: list[tuple[Any, str, int]] = [
-    (sorted_runs, "FAN_IN", 2),
+    (merge_planning, "FAN_IN", 2),
     (outlet, "MOST_TUPLES_TOGETHER", 5),
     (outlet, "LARGEST_BODY", 300),
     (joins, "FEW_ROWS", 0),
@@ -259,7 +259,7 @@ def test_a_tuple_that_meets_in_every_epoch_is_not_marked_ever_more() -> None:
         run.epoch({"a": one_at(0)})
         for second in range(40):
             run.epoch({"b": one_at(second)})
-        assert held(run)["alone-1"][1] < 2 * sorted_runs.FAN_IN
+        assert held(run)["alone-1"][1] < 2 * merge_planning.FAN_IN
         run.epoch(final=True)
         assert run.table().num_rows == 40
 
@@ -338,7 +338,7 @@ def leaves_out_those_that_came_late(patch: pytest.MonkeyPatch) -> None:
     real = Alone.run
 
     def run(self: Any, slot: Any) -> Any:
-        low = slot.before[1]
+        low = slot.watermarks_before[1]
         between = outer_join._between
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(outer_join, "_between", lambda tables, _, high: between(tables, low, high))

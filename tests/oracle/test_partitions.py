@@ -89,7 +89,7 @@ class Engine:
                 part = times[len(times) * number // splitters : len(times) * (number + 1) // splitters]
                 windows[number].append(PhysicalWindow("calls", rows(part), partition=name))
         execute = partial(execute_locally, windows=windows, storage=self.run.store.storage)
-        driver.run(Position("local"), execute, quiet={"calls": sorted(quiet)})
+        driver.run_epoch(Position("local"), execute, idle_partitions={"calls": sorted(quiet)})
 
 
 def times_of(rng: random.Random, newest: dict[str, int], name: str) -> list[int]:

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.compile import STRATEGIES, compile_query
 from headrace.operators import StateKind
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.stream import Stream, node_of
 
 from .strategies import ALL, STATELESS, Case, make_case, quoted
@@ -34,7 +34,7 @@ def narrow_case(seed: int) -> Case:
 @seeds(90)
 def test_what_was_dropped_is_not_missed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
-        monkeypatch.setattr(sorted_runs, "FAN_IN", 2)
+        monkeypatch.setattr(merge_planning, "FAN_IN", 2)
     strategies = STRATEGIES[seed % 3 :] + STRATEGIES[: seed % 3]
     whole = seed % 3 == 0  # late tuples are kept, so that sources are read whole
     check(narrow_case(seed), seed, epochs=4, reopen=0.4, change_slots=0.5, strategies=strategies, keep_late=whole)

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 def folder(run: Any) -> Path:
     place = os.environ.get(caches.CACHE_VARIABLE) or os.environ.get("HEADRACE_SCRATCH") or tempfile.gettempdir()
-    return Path(place) / f"{caches._prefix()}{run._driver.store.run}"
+    return Path(place) / f"{caches._prefix()}{run._driver.store.run_id}"
 
 
 def altered(mine: Path) -> None:

@@ -21,10 +21,10 @@ from headrace.routing import Layout
 from headrace.support.limits import check_slots
 from headrace.support.terminal_text import printable
 
-Layouts = Callable[[Operator, int, int], Layout | None]
+LayoutChooser = Callable[[Operator, int, int], Layout | None]  # (operator, groups, slots)
 
 
-def deploy(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tuple[p.PhysicalPlan, Layouts]:
+def deploy(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tuple[p.PhysicalPlan, LayoutChooser]:
     """Return what the engine runs and the layouts that the plan asks for. A plan that does not fit the query is refused.
 
     held: the columns that the state of operators has (`CompiledQuery.physical`).

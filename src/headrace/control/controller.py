@@ -252,7 +252,7 @@ class Controller:
         if chosen == now:
             return []
         why = f"{load.tuples:,.0f} tuples and {load.bytes / 2**20:,.1f} MiB an epoch, split in {load.cpu:.3f} s of a processor"
-        expected = splitter_count.splitter_seconds(load, chosen.p) / load.seconds
+        expected = splitter_count.splitter_seconds(load, chosen.count) / load.seconds
         return [Decision(epoch, "all", "splitters", f"{now.summary} to {chosen.summary}", why, load.seconds, expected)]
 
     def _shape(

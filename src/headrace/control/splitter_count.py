@@ -1,4 +1,4 @@
-"""p and W while a run goes on: how many splitters, and how large their windows, as the load asks for.
+"""The number p of splitters and the size W of their physical windows, adapted to the load during a run.
 
     seconds(p) = S / p + x p
 
@@ -30,35 +30,35 @@ APART = 4  # times that W must be off before it is changed
 
 @dataclass(frozen=True)
 class Splitters:
-    """p tasks, each given windows of about W bytes; usually as many as slots, which are dealt equal shares."""
+    """The splitters of an epoch, which are dealt equal shares of its input. Usually there is one for each slot."""
 
-    p: int
-    W: int = USUAL
+    count: int  # p
+    window_bytes: int = USUAL  # W: the size of physical windows, about
 
     @property
     def summary(self) -> str:
-        return f"{self.p} with windows of {self.W >> 20} MiB"
+        return f"{self.count} with windows of {self.window_bytes >> 20} MiB"
 
 
 @dataclass(frozen=True)
 class FixedSplitters:
-    """p and W that a start gives for the whole run; None: the usual one."""
+    """The number of splitters and the size of windows that a start gives for the whole run."""
 
-    p: int | None = None
-    W: int | None = None
+    count: int | None = None  # None: one for each slot
+    window_bytes: int | None = None  # None: the usual size
 
     @property
     def is_fixed(self) -> bool:
-        return self.p is not None or self.W is not None
+        return self.count is not None or self.window_bytes is not None
 
     def splitters(self, slots: int) -> Splitters:
         """Return what is given, and for the rest what is usual with so many slots."""
-        return Splitters(self.p or slots, self.W or USUAL)
+        return Splitters(self.count or slots, self.window_bytes or USUAL)
 
 
 @dataclass(frozen=True)
 class SplitLoad:
-    """What the splitters of an epoch did."""
+    """The work of the splitters of an epoch."""
 
     tasks: int  # how many there were
     tuples: float
@@ -68,16 +68,16 @@ class SplitLoad:
 
     @property
     def seconds(self) -> float:
-        """What they took, side by side."""
+        """How long they took, side by side."""
         return self.longest + MORE * self.tasks
 
     def reading(self, bytes: float) -> SplitLoad:
-        """The load of an epoch that has so much to read instead."""
+        """Return the load of an epoch that reads `bytes` instead."""
         times = bytes / self.bytes
         return SplitLoad(self.tasks, self.tuples * times, bytes, self.cpu * times, self.longest * times)
 
     def smoothed(self, before: SplitLoad | None, weight: float) -> SplitLoad:
-        """With the epochs before; the number of tasks is that of now."""
+        """Return the weighted mean of this load and `before`; the number of tasks stays that of this load."""
         if before is None:
             return self
         old, new = vars(before), vars(self)
@@ -86,23 +86,28 @@ class SplitLoad:
 
 
 def splitter_seconds(load: SplitLoad, p: int) -> float:
-    """What p splitters would take, side by side."""
+    """Return how long p splitters would take, side by side."""
     return load.cpu / p + MORE * p
 
 
 def choose_splitters(load: SplitLoad, now: Splitters, most: int, worth: float) -> Splitters:
     """Return p and W for a load, with at most `most` splitters: those of now, unless others save time that can be measured."""
     best = min(range(1, most + 1), key=lambda p: splitter_seconds(load, p))
-    if now.p <= most and not gain.is_measurable(
-        splitter_seconds(load, now.p), splitter_seconds(load, best), worth, gain.SECONDS
+    if now.count <= most and not gain.is_measurable(
+        splitter_seconds(load, now.count), splitter_seconds(load, best), worth, gain.SECONDS
     ):
-        best = now.p
+        best = now.count
         if not gain.is_measurable(load.seconds, splitter_seconds(load, best), worth, gain.SECONDS):
             return now  # and windows are dealt evenly enough
-    W = window_size(load.bytes / (EACH * best))
-    return Splitters(best, now.W if W < APART * now.W and now.W < APART * W else W)
+    window_bytes = window_size(load.bytes / (EACH * best))
+    return Splitters(
+        best,
+        now.window_bytes
+        if window_bytes < APART * now.window_bytes and now.window_bytes < APART * window_bytes
+        else window_bytes,
+    )
 
 
 def window_size(bytes: float) -> int:
-    """The power of two below it, within bounds."""
+    """Return the largest power of two that is at most `bytes`, within the bounds of a window."""
     return min(max(1 << max(int(bytes), 1).bit_length() - 1, SMALLEST_WINDOW), LARGEST_WINDOW)

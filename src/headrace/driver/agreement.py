@@ -46,7 +46,7 @@ def _executed(epoch: Epoch, execute: Execute) -> Sequence[Message]:
 
 def _agree(epoch: Epoch, reports: Sequence[Report]) -> bool:
     """Whether every slot of every stage reported, and heard the same attempts of the same producers, which reported."""
-    if len({(r.task.stage, r.task.partition) for r in reports}) != len(reports):
+    if len({(r.task.stage, r.task.number) for r in reports}) != len(reports):
         return False
     for stage in range(1, epoch.plan.stages + 1):
         slots = [r for r in reports if r.task.stage == stage]

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 class CacheIndex:
-    def __init__(self, plan: p.PhysicalPlan, run: str, limit: int, *, beside: bool) -> None:
+    def __init__(self, plan: p.PhysicalPlan, run_id: str, limit: int, *, beside: bool) -> None:
         many = substream_counts(plan)
         self._limit = limit
         self._operators = frozenset(
@@ -36,22 +36,22 @@ class CacheIndex:
         )
         self._stamps: dict[tuple[str, str], dict[int, str]] = {}
         self._said: set[tuple[str, str]] = set()
-        self._run, self._beside = run, beside
+        self._run_id, self._beside = run_id, beside
         self._folder: CacheFolder | None = None
 
     @property
     def on(self) -> bool:
         return self._limit > 0 and bool(self._operators)
 
-    def trust(self) -> CacheStamps | None:
+    def stamps(self) -> CacheStamps | None:
         """What the tasks of the next epoch are told."""
         if not self.on:
             return None
         if self._beside and (self._folder is None or not self._folder.is_there):
             self.remove()
-            self._folder = CacheFolder(self._run, self._limit)
+            self._folder = CacheFolder(self._run_id, self._limit)
         stamps = {table: dict(stamps) for table, stamps in self._stamps.items()}
-        return CacheStamps(self._limit, self._operators, stamps, held=self._beside)
+        return CacheStamps(self._limit, self._operators, stamps, driver_makes_folder=self._beside)
 
     def accept(self, reports: Sequence[Report]) -> dict[str, TableUse]:
         """An epoch was committed: note it, and tell how it came by its tables, by operator."""

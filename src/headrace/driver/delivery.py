@@ -24,9 +24,9 @@ from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
 from headrace.support.user_code import comes_from_signal
-from headrace.task.block_writer import check_receipt
+from headrace.task.outputs import check_receipt
 
-Name = tuple[str, int, str]  # query, epoch, result
+Name = tuple[str, int, str]  # id of the state, epoch, result: the `query`, `epoch` and `result` of a delivery
 OTHER_SINK = "all that is put aside comes to one sink, in columns of several kinds: such as headrace.sinks.parquet(...)"
 
 
@@ -55,7 +55,7 @@ class Deliverer:
                     msg = f"late= cannot hold {words}: {error}; {OTHER_SINK}"
                     raise type(error)(msg) from None
 
-    def resume(self, waiting: Mapping[str, str | None]) -> None:
+    def resume(self, outbox_names: Mapping[str, str | None]) -> None:
         """Sinks that know how far they have come see that this state is not one that was put back to an earlier time.
 
         waiting: as for `deliver`.
@@ -65,7 +65,7 @@ class Deliverer:
             return
         for result, sink in self.sinks.items():
             if (resume := getattr(sink, "resume", None)) is not None:
-                for name in sorted({result, waiting.get(result) or result}):
+                for name in sorted({result, outbox_names.get(result) or result}):
                     resume(self.store.state_id, name, last.number)
 
     def hurry(self) -> None:
@@ -74,7 +74,7 @@ class Deliverer:
     def close(self) -> None:
         notify(self.sinks.values(), "close")
 
-    def deliver(self, manifest: Manifest, waiting: Mapping[str, str | None] | None = None) -> dict[str, float]:
+    def deliver(self, manifest: Manifest, outbox_names: Mapping[str, str | None] | None = None) -> dict[str, float]:
         """Seconds that each sink took.
 
         waiting: what the outbox calls a result, where the run that filled it called it otherwise; None: nothing is for it.
@@ -83,33 +83,37 @@ class Deliverer:
         took = {}
         reader = BlockReader(self.store.storage)
         for result, sink in self.sinks.items():
-            called = (waiting or {}).get(result, result)
+            called = (outbox_names or {}).get(result, result)
             if called is None:
                 continue
-            held = [output.held for output in manifest.outbox if output.result == called]
+            entries = [output.content for output in manifest.outbox if output.result == called]
             name = (self.store.state_id, manifest.number, called)
             begun = time.monotonic()
             if takes_parts(sink):
-                self._publish(reader, sink, result, name, held)
-            elif _in_parts(held) and self.store.all_delivered:  # by the sink before this one, which has published them
+                self._publish(reader, sink, result, name, entries)
+            elif (
+                _in_parts(entries) and self.store.all_delivered
+            ):  # by the sink before this one, which has published them
                 continue
-            elif held:
-                table = pa.concat_tables(self._tables(reader, result, held))  # of the columns that the result has now
+            elif entries:
+                table = pa.concat_tables(
+                    self._tables(reader, result, entries)
+                )  # of the columns that the result has now
                 with self._careful(name):
                     sink.deliver(Delivery(*name, table))
-            if held:
+            if entries:
                 took[result] = time.monotonic() - begun
         self.store.delivered = manifest.number
         return took
 
     def _publish(
-        self, reader: BlockReader, sink: PartSink, result: str, name: Name, held: Sequence[Block | Receipt]
+        self, reader: BlockReader, sink: PartSink, result: str, name: Name, entries: Sequence[Block | Receipt]
     ) -> None:
         """Tell which parts count. Blocks are of a run before it was given this sink, and are written for it now."""
         receipts = []
-        for each in held:
+        for each in entries:
             if isinstance(each, Receipt):
-                receipts.append(each.said)
+                receipts.append(each.value)
                 continue
             (table,) = self._tables(reader, result, [each])
             with self._careful(name):
@@ -118,17 +122,17 @@ class Deliverer:
         with self._careful(name):
             sink.publish(Publication(*name, tuple(receipts)))
 
-    def _tables(self, reader: BlockReader, result: str, held: Sequence[Block | Receipt]) -> list[pa.Table]:
+    def _tables(self, reader: BlockReader, result: str, entries: Sequence[Block | Receipt]) -> list[pa.Table]:
         try:
-            return self._read(reader, result, held)
+            return self._read(reader, result, entries)
         except BaseException:
             self.store.revoke()  # nothing more may be committed before these results are delivered
             raise
 
-    def _read(self, reader: BlockReader, result: str, held: Sequence[Block | Receipt]) -> list[pa.Table]:
+    def _read(self, reader: BlockReader, result: str, entries: Sequence[Block | Receipt]) -> list[pa.Table]:
         """All of a result; refuses blocks that are whole, but hold something else."""
-        blocks = [each for each in held if isinstance(each, Block)]
-        if _in_parts(held):
+        blocks = [each for each in entries if isinstance(each, Block)]
+        if _in_parts(entries):
             msg = (
                 f"the newest {result} was written in parts, by the sink that this checkpoint was run with before; only such"
                 " a sink can publish them, and they may not be published yet, since the run before did not end in order: start with"
@@ -159,6 +163,6 @@ class Deliverer:
             raise SinkError(msg) from error
 
 
-def _in_parts(held: Sequence[Block | Receipt]) -> bool:
+def _in_parts(entries: Sequence[Block | Receipt]) -> bool:
     """Whether a sink that takes parts has some of it."""
-    return any(isinstance(each, Receipt) for each in held)
+    return any(isinstance(each, Receipt) for each in entries)

@@ -29,12 +29,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
 
 from headrace import plan as p
+from headrace.compile.deploy import LayoutChooser
 from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins
@@ -43,7 +44,7 @@ from headrace.driver import identity, stored_checks
 from headrace.driver.agreement import Execute, execute_until_agreed
 from headrace.driver.cache_index import CacheIndex
 from headrace.driver.delivery import Deliverer
-from headrace.driver.layouts import Chosen, RunLayouts, group_count
+from headrace.driver.layouts import RunLayouts, group_count
 from headrace.driver.merge_choice import bases_to_renew, merges_for_slots
 from headrace.driver.outcome import compute_outcome
 from headrace.driver.position import Position
@@ -82,84 +83,136 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Settings:
-    """What a run was asked for."""
+    """The arguments of a run that its driver needs."""
 
-    slots: int  # to begin with
+    slots: int  # at the start
     best_effort: bool = False
     bounded: bool = False
     keep_late: bool = False
     keep_failed: bool = False  # tuples that fail in a step do not stop the run
     static: tuple[str, ...] = ()  # sources that are read whole in the first epoch
-    layouts: Chosen | None = None  # those of a plan, or a test's own choice
+    layouts: LayoutChooser | None = None  # chooses all layouts, in place of the controller
     groups: int | None = None
     policy: Policy = field(default_factory=Policy)
     limit: int | None = None  # slots that the run may grow to; None: those it has
     auto: bool = False  # the controller chooses how many slots are active
-    cache: int = 0  # bytes that tables may take in place on each machine; 0: none stay there
-    beside: bool = False  # tasks run on this machine, so what they leave can be removed here
+    cache: int = 0  # bytes that caches of state tables may take on each machine; 0: there are none
+    beside: bool = False  # tasks run on this machine, so the driver makes and removes their folder of caches
     splitters: FixedSplitters = field(
         default_factory=FixedSplitters
     )  # if one of its numbers is given, the controller changes neither
 
 
-@dataclass
 class Driver:
-    plan: p.PhysicalPlan
-    query: dict[str, Any]  # the fingerprint
-    store: StateStore
-    sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
-    settings: Settings
-    driven: Mapping[str, DrivenOrigin] = field(default_factory=dict)  # sources that headrace drives itself
-    progress: Progress = field(default_factory=Progress)
-    places: Mapping[str, str] = field(default_factory=dict)  # what each source reads, where that can be told
-    tables: Mapping[str, nodes.TableDefinition] = field(default_factory=dict)  # that streams are joined with
-    waiting: Mapping[str, str | None] = field(
-        default_factory=dict
-    )  # result: what the newest outbox calls it, if it does
-    labels: Mapping[str, str] = field(default_factory=dict)  # of results that have another name for people
+    """Runs the epochs of one run, one after the other, on the state in a store.
 
-    def __post_init__(self) -> None:
+    `open` checks that the plan and the sinks fit the state, and restores what the newest manifest holds. Then
+    `deliver_again` and `publish_again` repeat what may not have arrived, `run_epoch` runs one epoch, and `end` ends all.
+    """
+
+    versions: TableVersions
+    control: Controller
+    layouts: RunLayouts
+    cache_index: CacheIndex
+    ledgers: dict[str, Ledger]
+    _deliverer: Deliverer
+
+    def __init__(
+        self,
+        plan: p.PhysicalPlan,
+        query: Mapping[str, Any],
+        store: StateStore,
+        sinks: Mapping[str, AnySink],
+        settings: Settings,
+        driven: Mapping[str, DrivenOrigin] | None = None,
+        *,
+        places: Mapping[str, str] | None = None,
+        tables: Mapping[str, nodes.TableDefinition] | None = None,
+        outbox_names: Mapping[str, str | None] | None = None,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """Store the arguments. Call `open` before anything else.
+
+        plan: what the tasks execute.
+        query: the fingerprint of the logical query.
+        sinks: by result; "late:<source>" names the late tuples of a source.
+        driven: by source, the origins of sources that headrace drives itself.
+        places: by source, what it reads, where that is known.
+        tables: by name, the tables that streams are joined with.
+        outbox_names: by result, its name in the outbox of the newest manifest, if that differs; None: it has no results there.
+        labels: by result, the name that a user gave it.
+        """
+        self.plan, self.store, self.sinks, self.settings = plan, store, sinks, settings
+        self.fingerprint = identity.query_fingerprint(query, plan)
+        self.driven, self.places = driven or {}, places or {}
+        self.tables, self.outbox_names, self.labels = tables or {}, outbox_names or {}, labels or {}
+        self.progress, self.listeners = Progress(), Listeners()
+        self._watch = Stopwatch()
+        self._began_with = store.last.number if store.last else None
+
+    def open(self) -> Self:
+        """Continue from the newest manifest of the store, and return the driver.
+
+        Raises an error that names the difference if the state belongs to another query, plan or input, and whatever a sink
+        raises that cannot store its results.
+        """
+        self._check_state()
+        self._restore()
+        self._open_sinks()
+        self._make_ledgers()
+        return self
+
+    def _check_state(self) -> None:
+        """Refuse a state that does not fit the plan, and withhold results that a migration left incomplete."""
         if self.settings.best_effort:
             watermarks.check_best_effort(self.plan)
-        self.query = identity.query_fingerprint(self.query, self.plan)
         last = self.store.last
-        if last is not None:
-            stored_checks.check_manifest(last)
-            identity.check_state_arrangement(last, self.plan)
-            identity.log_changed_code(last, self.plan)
-            stored_checks.check_manifest_for(self.plan, last, self.driven)
-            identity.check_source_places(last, self.places, self.driven, self.settings.static)
-            self.plan = incomplete.withhold_incomplete(self.plan, incomplete.incomplete_operators(last.query))
-            self.plan = incomplete.complete_functions(self.plan, last.query)
-            for result, time_ in incomplete.incomplete_results(last).items():
-                _log.warning("%s", printable(incomplete.warning_text(self.labels.get(result, result), time_)))
+        if last is None:
+            return
+        stored_checks.check_manifest(last)
+        identity.check_state_arrangement(last, self.plan)
+        identity.log_changed_code(last, self.plan)
+        stored_checks.check_manifest_for(self.plan, last, self.driven)
+        identity.check_source_places(last, self.places, self.driven, self.settings.static)
+        self.plan = incomplete.withhold_incomplete(self.plan, incomplete.incomplete_operators(last.query))
+        self.plan = incomplete.complete_functions(self.plan, last.query)
+        for result, time_ in incomplete.incomplete_results(last).items():
+            _log.warning("%s", printable(incomplete.warning_text(self.labels.get(result, result), time_)))
+
+    def _restore(self) -> None:
+        """Make the parts of the driver that continue from the newest manifest. This reads the tables beside streams."""
+        last, given = self.store.last, self.settings
         self.versions = TableVersions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous, self.labels)
         self.control = self._controller(last)
-        self.adapting = RunLayouts(self.plan, self.control, self.settings.layouts, self.settings.splitters)
+        self.layouts = RunLayouts(self.plan, self.control, given.layouts, given.splitters)
+        self.cache_index = CacheIndex(self.plan, self.store.run_id, given.cache, beside=given.beside)
+        self._substreams = substream_counts(self.plan)
+
+    def _open_sinks(self) -> None:
+        """Let every sink check what it will get, and that it has no later results than this state."""
         self._deliverer = Deliverer(self.plan, self.store, self.sinks, self.labels)
         if self._deliverer.in_tasks:
             self.store.keep_name()
-        self._deliverer.begin(self._aside())
-        self._deliverer.resume(self.waiting)
-        self.kept = CacheIndex(self.plan, self.store.run, self.settings.cache, beside=self.settings.beside)
-        self._watch, self.listeners = Stopwatch(), Listeners()
-        self._substreams = substream_counts(self.plan)
-        self._began_with = last.number if last else None
-        known = last.ledgers if last else {}
+        self._deliverer.begin(self._rejected_results())
+        self._deliverer.resume(self.outbox_names)
+
+    def _make_ledgers(self) -> None:
+        known = self.store.last.ledgers if self.store.last else {}
         reader = BlockReader(
             self.store.storage, capacity=0
         )  # a ledger reads a block once: a mapping would outlive the file
-        self.ledgers: dict[str, Ledger] = {
+        self.ledgers = {
             name: origin.ledger(known[name] if name in known else origin.state_type(), reader)
             for name, origin in self.driven.items()
         }
 
-    def _aside(self) -> Mapping[str, tuple[str, pa.Schema]]:
-        """What may come to the sink `late`, if there is one."""
+    def _rejected_results(self) -> Mapping[str, tuple[str, pa.Schema]]:
+        """Return what the sink `late` may get, if there is one: by result, a description and the schema."""
         return rejected_results(self.plan, failed=self.settings.keep_failed) if self.settings.keep_late else {}
 
     def _controller(self, last: Manifest | None) -> Controller:
+        """Return the controller, with what it remembered in the newest manifest."""
         given = self.settings
         limit = check_slots(max(given.limit or 0, given.slots))
         policy = replace(given.policy, splitters=False) if given.splitters.is_fixed else given.policy
@@ -173,7 +226,7 @@ class Driver:
 
     @property
     def columns(self) -> dict[str, list[str]]:
-        """By source, the columns of it that are read, as it calls them."""
+        """The columns of each source that are read, by the names that the source gives them."""
         return {s.name: raw_names(s.reads(whole=self.settings.keep_late), s) for s in self.plan.sources}
 
     @property
@@ -183,33 +236,34 @@ class Driver:
 
     @property
     def closed(self) -> bool:
+        """Whether the checkpoint is closed: its input has ended and was processed."""
         return self.last is not None and self.last.closed
 
     def end(self, error: BaseException | None) -> None:
-        """Give the state back: nothing is committed any more, and who listens hears what ended it."""
+        """Release the state, so that nothing more is committed, and publish the error that ended the run to listeners."""
         self.store.revoke()
         self.versions.end()
         self._deliverer.close()
-        self.kept.remove()
+        self.cache_index.remove()
         if error is not None:
-            self.listeners.tell(replace(self._untold(), error=f"{type(error).__name__}: {error}"))
+            self.listeners.tell(replace(self._unpublished_record(), error=f"{type(error).__name__}: {error}"))
         told = self.last is None or self.listeners.newest == self.last.number
         self.store.close(all_listeners_told=self.listeners.close() and told)
 
     def hurry(self) -> None:
-        """The run is to end: who waits for a server that is away waits no longer."""
+        """Stop waiting for servers that are unreachable, because the run is to end."""
         self._deliverer.hurry()
         for ledger in self.ledgers.values():
             ledger.hurry()
 
-    def _untold(self) -> EpochRecord:
-        """The epoch that an error belongs to: one that was committed and not told, or the one after it."""
+    def _unpublished_record(self) -> EpochRecord:
+        """Return the record of the epoch that an error belongs to: the newest if it was not published, or the next."""
         last = self.last
         if last is None or last.number in (self.listeners.newest, self._began_with):
             return EpochRecord(last.number + 1 if last else 0, progress=self.progress)
-        return self._told_by(last)
+        return self._record_of(last)
 
-    def _told_by(self, last: Manifest) -> EpochRecord:
+    def _record_of(self, last: Manifest) -> EpochRecord:
         return record_from_manifests(self.store.previous, last, self._substreams, self.labels)
 
     @property
@@ -219,65 +273,75 @@ class Driver:
 
     @property
     def busy(self) -> list[float]:
-        """Share of its time that each slot works, lately, the epoch under way included."""
+        """The recent share of its time that each slot works, the epoch under way included."""
         return busy_shares(self.control.occupancy, self.control.active, self._watch.had, self.running)
 
     def deliver_again(self) -> None:
-        """On start: the newest outbox may not have reached its sinks."""
+        """Deliver the newest outbox when a run starts, because it may not have reached its sinks."""
         self.store.complete()
         last = self.store.last
         if last is not None:  # other names count for the outbox that the run began with, and for none of its own
-            self._deliverer.deliver(last, self.waiting if last.number == self._began_with else {})
+            self._deliverer.deliver(last, self.outbox_names if last.number == self._began_with else {})
 
     # --- one epoch -------------------------------------------------------------------------------------------------
 
-    def run(
+    def run_epoch(
         self,
         position: Position,
         execute: Execute,
         *,
         final: bool = False,
-        idle: Sequence[str] = (),
-        quiet: Mapping[str, Sequence[str]] | None = None,
+        idle_sources: Sequence[str] = (),
+        idle_partitions: Mapping[str, Sequence[str]] | None = None,
         taken: Mapping[str, Sequence[Item]] | None = None,
     ) -> None:
-        """Process the input at a source position, and what was taken of our own with it: one more manifest.
+        """Run one epoch, commit its manifest and deliver its results.
 
-        idle: sources that have been silent for too long; quiet: partitions that have, by source.
+        position: of the sources when the epoch is committed.
+        execute: runs the tasks of the epoch and returns their reports.
+        final: all sources end with this epoch.
+        idle_sources: sources that have been silent for longer than their `idle`.
+        idle_partitions: the same of partitions, by source.
+        taken: by source that headrace drives, the items that this epoch takes.
         """
         if self.closed:
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
         with self._watch.epoch():
-            self._run(position, execute, final, idle, quiet or {}, taken or {})
+            epoch = self._epoch(final=final, idle_sources=idle_sources, idle_partitions=idle_partitions or {})
+            self._run_epoch(epoch, position, execute, taken or {})
 
-    def _run(
-        self,
-        position: Position,
-        execute: Execute,
-        final: bool,
-        idle: Sequence[str],
-        quiet: Mapping[str, Sequence[str]],
-        taken: Mapping[str, Sequence[Item]],
+    def _run_epoch(
+        self, epoch: Epoch, position: Position, execute: Execute, taken: Mapping[str, Sequence[Item]]
     ) -> None:
-        begun, watch = time.time(), [_now()]
-        epoch = self._epoch(final=final, idle=idle, quiet=quiet)
+        begun, marks = time.time(), [_now()]
         reports = execute_until_agreed(epoch, execute)
-        watch.append(_now())
+        marks.append(_now())
         ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
-        read = {name: _messages(name, reports) for name in taken}
-        sizes = {name: amount.bytes or self._file_bytes(name, taken[name]) for name, amount in read.items()}
-        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, sizes)
+        amounts = {name: _message_amount(name, reports) for name in taken}
+        bytes_read = {name: amount.bytes or self._file_bytes(name, taken[name]) for name, amount in amounts.items()}
+        last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, bytes_read)
         self.store.commit(manifest)
         self.versions.committed(manifest)
-        used = self.kept.accept(reports)
-        watch.append(_now())
+        table_use = self.cache_index.accept(reports)
+        marks.append(_now())
         for name, items in taken.items():
-            self.ledgers[name].accept(ledgers[name], items, read[name])
-        took = self._deliverer.deliver(manifest)
-        watch.append(_now())
+            self.ledgers[name].accept(ledgers[name], items, amounts[name])
+        sink_seconds = self._deliverer.deliver(manifest)
+        marks.append(_now())
         self.store.clean()
-        record = self._record(last, manifest, epoch, reports, watch, took, used)
-        after = replace(self.progress)  # whoever holds the old one keeps a whole epoch
+        record = self._record(last, manifest, epoch, reports, marks, sink_seconds, table_use)
+        self._publish(record, last, manifest, reports, begun)
+
+    def _publish(
+        self,
+        record: EpochRecord,
+        last: Manifest | None,
+        manifest: Manifest,
+        reports: Sequence[Report],
+        begun: float,
+    ) -> None:
+        """Replace the progress by that after the epoch, and publish the record of the epoch to listeners."""
+        after = replace(self.progress)  # a reader of the former progress keeps that of one whole epoch
         after.busy = list(self.control.occupancy)
         after.backlog = self.control.backlog if self.ledgers else None
         after.backlog_of = " and ".join(sorted({ledger.counts for ledger in self.ledgers.values()})) or "files"
@@ -286,7 +350,7 @@ class Driver:
         self.listeners.tell(replace(record, progress=after))
 
     def _file_bytes(self, source: str, items: Sequence[Item]) -> int:
-        return sum(cut.bytes for cut in self.ledgers[source].inputs(source, items))
+        return sum(each.bytes for each in self.ledgers[source].inputs(source, items))
 
     def _record(
         self,
@@ -294,11 +358,12 @@ class Driver:
         manifest: Manifest,
         epoch: Epoch,
         reports: Sequence[Report],
-        watch: Sequence[tuple[float, float]],
-        took: Mapping[str, float],
-        used: Mapping[str, TableUse],
+        marks: Sequence[tuple[float, float]],
+        sink_seconds: Mapping[str, float],
+        table_use: Mapping[str, TableUse],
     ) -> EpochRecord:
-        clock, processor = zip(*watch, strict=True)
+        """Return the record of an epoch. marks: the times before execution, commit and delivery, and at the end."""
+        clock, cpu = zip(*marks, strict=True)
         executed, commit, delivery = (after - before for before, after in pairwise(clock))
         found = record_of(last, manifest, sum_counts(report.work for report in reports), self._substreams)
         sent, kept = _block_bytes(self.plan, reports)
@@ -307,40 +372,46 @@ class Driver:
             seconds=clock[-1] - clock[0],
             cpu_seconds=sum(report.cpu for report in reports),
             phases=phase_seconds(reports, epoch.slots, executed, commit, delivery),
-            driver=DriverFigures(*(round(after - before, 6) for before, after in pairwise(processor))),
+            driver=DriverFigures(*(round(after - before, 6) for before, after in pairwise(cpu))),
             slots=slot_figures(reports, epoch.slots),
             sent_bytes=sent,
             kept_bytes=kept,
-            table_use=used,
-            results={self.labels.get(n, n): replace(each, seconds=took.get(n)) for n, each in found.results.items()},
+            table_use=table_use,
+            results={
+                self.labels.get(n, n): replace(each, seconds=sink_seconds.get(n)) for n, each in found.results.items()
+            },
         )
 
-    def tell_again(self) -> None:
-        """On start: who listened may not have heard of the newest epoch."""
+    def publish_again(self) -> None:
+        """Publish the newest epoch when a run starts, if its listeners may not have received it."""
         last = self.store.last
         if last is not None and not self.store.all_listeners_told:
-            self.listeners.tell(replace(self._told_by(last), repeated=True))
+            self.listeners.tell(replace(self._record_of(last), repeated=True))
 
-    def _clocks(self, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> dict[str, watermarks.SourceClock]:
-        """Where sources stood after the last epoch; who was silent for too long since is proposed as idle."""
+    def _clocks(
+        self, idle_sources: Sequence[str], idle_partitions: Mapping[str, Sequence[str]]
+    ) -> dict[str, watermarks.SourceClock]:
+        """Return the clocks of sources after the last epoch. A source or partition that is silent is proposed as idle."""
         found, last = {}, self.store.last
         for name in (source.name for source in self.plan.sources):
             clock = watermarks.SourceClock.of(last.sources[name] if last else None)
             if name in self.ledgers:
                 clock = clock.with_partitions(self.ledgers[name].partitions)
             if clock.partitions:
-                clock = clock.silenced(quiet.get(name, ()))
-            found[name] = replace(clock, idle=True) if name in idle else clock
+                clock = clock.silenced(idle_partitions.get(name, ()))
+            found[name] = replace(clock, idle=True) if name in idle_sources else clock
         return found
 
-    def _epoch(self, *, final: bool, idle: Sequence[str], quiet: Mapping[str, Sequence[str]]) -> Epoch:
-        """Everything that the tasks of the next epoch must know."""
+    def _epoch(
+        self, *, final: bool, idle_sources: Sequence[str], idle_partitions: Mapping[str, Sequence[str]]
+    ) -> Epoch:
+        """Return the record of the next epoch: everything that its tasks need to know."""
         last, slots, given = self.store.last, self.control.active, self.settings
         groups = last.groups if last else group_count(self.plan, slots, given.limit or 0, given.groups)
         number = last.number + 1 if last else 0
-        clocks = self._clocks(idle, quiet)
+        clocks = self._clocks(idle_sources, idle_partitions)
         state = dict(last.operators) if last else {}
-        plan, layouts = self.adapting.laid_out(groups, state)
+        plan, layouts = self.layouts.plan_epoch(groups, state)
         return Epoch(
             plan=plan,
             number=number,
@@ -350,7 +421,7 @@ class Driver:
             clocks=clocks,
             layouts=layouts,
             state=state,
-            tables=self.versions.of_epoch(number),
+            table_versions=self.versions.of_epoch(number),
             split_times=last.splits if last else {},
             merges=merges_for_slots(self.plan, state, slots, last.number) if last else (),
             renewals=bases_to_renew(self.plan, state, last.number, groups) if last else {},
@@ -359,10 +430,10 @@ class Driver:
             best_effort=given.best_effort,
             keep_late=given.keep_late,
             keep_failed=given.keep_failed,
-            query=self.store.state_id,
-            run=self.store.run,
+            state_id=self.store.state_id,
+            run_id=self.store.run_id,
             sinks=self._deliverer.in_tasks,
-            caches=self.kept.trust(),
+            caches=self.cache_index.stamps(),
             readers={name: ledger.reader for name, ledger in self.ledgers.items()},
         )
 
@@ -372,13 +443,13 @@ class Driver:
         reports: Sequence[Report],
         position: Position,
         ledgers: Mapping[str, TakenState],
-        read: Mapping[str, int],
+        bytes_read: Mapping[str, int],
     ) -> Manifest:
-        """The next one, with what is decided for the epoch after it; read: bytes of files and messages, by source."""
+        """Return the next manifest, with the decisions for the epoch after it. bytes_read: of files and messages, by source."""
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
         places = {name: place for name, place in self.places.items() if name not in was_read}
         found = compute_outcome(self.store.last, epoch, reports, places)
-        decisions = self.adapting.decide(epoch, reports, found.held, self._watch.lap(), read)
+        decisions = self.layouts.decide(epoch, reports, found.needed_tuples, self._watch.lap(), bytes_read)
         return self.store.draft(
             versions=versions(self.plan),
             position=position.to_json(),
@@ -387,7 +458,7 @@ class Driver:
             layouts={name: layout.to_json() for name, layout in epoch.layout_of.items()},
             sources=found.sources,
             ledgers={name: ledgers.get(name, ledger.state) for name, ledger in self.ledgers.items()},
-            tables=dict(epoch.tables),
+            tables=dict(epoch.table_versions),
             splits=found.split_times,
             operators=found.operators,
             outbox=found.outbox,
@@ -399,27 +470,27 @@ class Driver:
         )
 
     def _query_after(self, sources: Mapping[str, SourceState]) -> dict[str, Any]:
-        """What a manifest says of the query when its sources stand there: what is incomplete may be so no longer."""
+        """Return the section `query` of the next manifest. It lists the operators that are still incomplete."""
         begun = incomplete.incomplete_operators(self.store.last.query) if self.store.last else {}
         left = incomplete.still_incomplete(
             self.plan, begun, {name: watermarks.SourceClock.of(source) for name, source in sources.items()}
         )
-        return {**self.query, "begun": left} if left else self.query
+        return {**self.fingerprint, "begun": left} if left else self.fingerprint
 
 
-def _messages(source: str, reports: Sequence[Report]) -> MessageAmount:
-    """Who read them knows how much it was."""
+def _message_amount(source: str, reports: Sequence[Report]) -> MessageAmount:
+    """Return how many messages of a source, and bytes of them, the tasks have read."""
     told = [report.sources[source] for report in reports if source in report.sources]
     return MessageAmount(sum(each.bytes for each in told), sum(each.messages for each in told))
 
 
 def _now() -> tuple[float, float]:
-    """By the clock, and of this process by the processor."""
+    """Return the time by the clock, and the CPU time of this process."""
     return time.monotonic(), time.process_time()
 
 
 def versions(plan: p.PhysicalPlan) -> dict[str, str]:
-    """Of what made an epoch, the user's own code included."""
+    """Return the versions of the software that runs epochs of a plan, the user's own code included."""
     return {
         **identity.operator_code(plan),
         "headrace": __version__,
@@ -430,7 +501,7 @@ def versions(plan: p.PhysicalPlan) -> dict[str, str]:
 
 
 def _block_bytes(plan: p.PhysicalPlan, reports: Sequence[Report]) -> tuple[int, int]:
-    """Bytes of the blocks that an exchange sent on by reference, and of those that stayed in their slot."""
+    """Return the bytes of blocks that an exchange sent by reference, and of those that stayed in their slot."""
     sent, kept = dict[str, int](), dict[str, int]()
     for report in reports:
         for added in report.added:

@@ -1,15 +1,16 @@
-"""How a run is laid out, epoch by epoch: the controller's decisions, a plan's, or a test's own.
+"""Layouts, slots and splitters of each epoch: decided by the controller, given by a plan, or chosen by a test.
 
-The controller owns the number of slots; nobody else keeps one.
+Only the controller stores the number of slots.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import plan as p
+from headrace.compile.deploy import LayoutChooser
 from headrace.compile.uncoalesce import share_slots
 from headrace.control.control_state import Decision
 from headrace.control.controller import Controller
@@ -22,13 +23,12 @@ from headrace.state.manifest import Manifest, OperatorState
 from headrace.task.epoch import Epoch
 from headrace.task.reports import Report
 
-Chosen = Callable[[Operator, int, int], Layout | None]  # (operator, groups, slots)
 FEWEST_GROUPS, GROUPS_PER_SLOT = 64, 16
 LATER_PER_SLOT = 4  # groups for each slot that a run may grow to
 
 
 def group_count(plan: p.PhysicalPlan, slots: int, limit: int, wanted: int | None) -> int:
-    """How many groups new state gets, for good."""
+    """Return the number of groups of a new state, which never changes."""
     needed = [operator.router.groups for operator in plan.operators]
     for_slots = max(GROUPS_PER_SLOT * slots, LATER_PER_SLOT * limit)
     return max(wanted or max(FEWEST_GROUPS, for_slots), *needed, 1)
@@ -36,12 +36,14 @@ def group_count(plan: p.PhysicalPlan, slots: int, limit: int, wanted: int | None
 
 @dataclass
 class RunLayouts:
+    """Answers for the layouts of a run: what each epoch uses, what a user asks for, and what the controller decides."""
+
     plan: p.PhysicalPlan
     control: Controller
-    chosen: Chosen | None  # the layouts of a plan that was given, or a test's own choice; then nothing is decided
+    chosen: LayoutChooser | None  # a given plan, or a test, chooses all layouts: then the controller decides nothing
     given: FixedSplitters = field(default_factory=FixedSplitters)
 
-    # --- what may be asked for while a run goes on -------------------------------------------------------------------
+    # --- what a user may ask for during a run ------------------------------------------------------------------------
 
     @property
     def slots(self) -> int:
@@ -61,7 +63,7 @@ class RunLayouts:
 
     @property
     def backlog(self) -> int:
-        """Windows that wait."""
+        """The number of files and messages that wait."""
         return self.control.backlog
 
     @backlog.setter
@@ -74,7 +76,7 @@ class RunLayouts:
         self.control.set_slots(slots, last.number if last else 0)
 
     def rebalance(self, last: Manifest | None, *, dry_run: bool) -> list[dict[str, Any]]:
-        """What would be decided after this manifest; unless it is a dry run, it is with the next."""
+        """Return what the controller would decide after this manifest. Unless `dry_run`, it decides that with the next one."""
         if self.frozen and not dry_run:
             raise QueryError("the run is frozen; call thaw() first, or rebalance(dry_run=True)")
         self.control.asked = self.control.asked or not dry_run
@@ -87,26 +89,32 @@ class RunLayouts:
 
     # --- epoch by epoch ----------------------------------------------------------------------------------------------
 
-    def laid_out(self, groups: int, state: Mapping[str, OperatorState]) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
-        """The plan of the next epoch, and a layout for each of its operators that follows no other."""
+    def plan_epoch(self, groups: int, state: Mapping[str, OperatorState]) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
+        """Return the plan of the next epoch, and the layouts of its operators that follow no other operator.
+
+        An operator that follows another runs in its slots and needs no layout. Which operators follow can differ from one
+        epoch to the next: an aggregate can follow a join of the same grouping, but not in an epoch whose layout spreads a
+        hot group of the join over several slots. In that epoch the aggregate has a stage of its own, with the layout that
+        it would have shared.
+        """
         chosen = {o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators if not o.follows}
         plan = share_slots(self.plan, lambda name: chosen[name].whole)
-        leading = dict.fromkeys(plan.leaders.values())
-        usual = (
-            self.plan.leaders
-        )  # an operator that shares slots, but not in this epoch, has the layout that it would share
-        return plan, {n: chosen[n] if n == usual[n] else chosen[usual[n]].handed_on() for n in leading}
+        leaders = self.plan.leaders
+        return plan, {
+            name: chosen[name] if name == leaders[name] else chosen[leaders[name]].handed_on()
+            for name in dict.fromkeys(plan.leaders.values())
+        }
 
     def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.control.active, groups)
         chosen = self.chosen and self.chosen(operator, groups, slots)
         if operator.router.slots(slots) < slots and not (chosen and _in_one_slot(chosen)):
-            return operator.router.layout(groups, 1)  # whatever is chosen, it is all done by one
-        held = [sum(b.rows for b in blocks) for blocks in state.inputs] if state else []
-        return chosen or self.control.layout(operator, groups, slots, held)
+            return operator.router.layout(groups, 1)  # the router needs a single slot
+        rows = [sum(b.rows for b in blocks) for blocks in state.inputs] if state else []
+        return chosen or self.control.layout(operator, groups, slots, rows)
 
     def splitters(self, bytes: int) -> Splitters:
-        """Return the splitters of an epoch that reads so many bytes: those decided, else those given, else the usual ones."""
+        """Return the splitters of an epoch that reads `bytes`: those that were decided, else the given, else the usual ones."""
         decided = None if self.chosen is not None else self.control.splitters_for(bytes)
         return decided or self.given.splitters(self.slots)
 
@@ -114,14 +122,25 @@ class RunLayouts:
         self,
         epoch: Epoch,
         reports: Sequence[Report],
-        held: Mapping[str, Sequence[float]],
-        passed: float,
-        read: Mapping[str, int],
+        needed_tuples: Mapping[str, Sequence[float]],
+        seconds: float,
+        bytes_read: Mapping[str, int],
     ) -> list[Decision]:
-        """What is changed from the next epoch on; `passed`: seconds that slots had, `read`: bytes of files by source."""
+        """Show an epoch to the controller, and return its decisions for the next one.
+
+        needed_tuples: by operator, the tuples of each input that its state still needs.
+        seconds: that each slot had for the epoch.
+        bytes_read: by source, the bytes of files and messages that the epoch read.
+        """
         if self.chosen is not None:
             return []
-        self.control.observe(_loads(reports), held, _cpu(reports, epoch.slots), passed, _splitting(reports, read))
+        self.control.observe(
+            _loads(reports),
+            needed_tuples,
+            _slot_cpu(reports, epoch.slots),
+            seconds,
+            _split_load(reports, bytes_read),
+        )
         if not self.control.due(epoch.number):
             return []
         return self.control.reorganise(epoch.number, epoch.groups, epoch.layouts)
@@ -132,7 +151,7 @@ def _in_one_slot(layout: Layout) -> bool:
 
 
 def _loads(reports: Sequence[Report]) -> dict[str, list[GroupLoad]]:
-    """What every task sent, by operator."""
+    """Return by operator what each task sent to it."""
     found: dict[str, list[GroupLoad]] = {}
     for report in reports:
         for operator, load in report.load.items():
@@ -140,23 +159,23 @@ def _loads(reports: Sequence[Report]) -> dict[str, list[GroupLoad]]:
     return found
 
 
-def _splitting(reports: Sequence[Report], read: Mapping[str, int]) -> SplitLoad | None:
-    """What splitters did with files, so many bytes of each source; None: there were none.
+def _split_load(reports: Sequence[Report], bytes_read: Mapping[str, int]) -> SplitLoad | None:
+    """Return the work of the splitters that read pieces, None if there were none.
 
-    A task reads files or rows of Spark, never both.
+    A task reads pieces or rows of Spark, never both.
     """
-    tasks = [r for r in reports if r.task.stage == 0 and r.sources and r.sources.keys() <= read.keys()]
+    tasks = [r for r in reports if r.task.stage == 0 and r.sources and r.sources.keys() <= bytes_read.keys()]
     if not tasks:
         return None
     tuples = sum(counts.delivered for report in tasks for counts in report.sources.values())
     cpu = [report.cpu for report in tasks]
-    return SplitLoad(len(tasks), tuples, sum(read.values()), sum(cpu), max(cpu))
+    return SplitLoad(len(tasks), tuples, sum(bytes_read.values()), sum(cpu), max(cpu))
 
 
-def _cpu(reports: Sequence[Report], slots: int) -> list[float]:
-    """Seconds that every slot worked, over all stages; reading input is nobody's."""
+def _slot_cpu(reports: Sequence[Report], slots: int) -> list[float]:
+    """Return the CPU seconds of every slot over all stages after stage 0."""
     found = [0.0] * slots
     for report in reports:
         if report.task.stage > 0:
-            found[report.task.partition] += report.cpu
+            found[report.task.number] += report.cpu
     return found

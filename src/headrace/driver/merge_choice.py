@@ -10,7 +10,7 @@ from headrace.operators.base import AppendedState, Operator, StateKind
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
-from headrace.state.sorted_runs import large_run, merge_pieces, mergeable_runs
+from headrace.state.merge_planning import large_run, merge_pieces, mergeable_runs
 from headrace.task.epoch import Merge
 from headrace.task.state_table_groups import StateTableGroups
 

@@ -42,7 +42,7 @@ class Outcome:
     outbox: tuple[OutboxEntry, ...]
     totals: Totals
     work: WorkTotals
-    held: dict[str, list[float]]  # about how many tuples of each operator's state are still needed, by input
+    needed_tuples: dict[str, list[float]]  # about how many tuples of each operator's state are still needed, by input
 
 
 def compute_outcome(
@@ -69,9 +69,11 @@ def compute_outcome(
         for s in plan.sources
     }
     outbox = _outbox(reports)
-    operators, held = _operators(epoch, reports, clocks)
+    operators, needed_tuples = _operators(epoch, reports, clocks)
     totals = _totals(plan, last.totals if last else Totals(), sources, outbox, reports)
-    return Outcome(sources, split_times, operators, outbox, totals, _work(last, epoch, reports, held), held)
+    return Outcome(
+        sources, split_times, operators, outbox, totals, _work(last, epoch, reports, needed_tuples), needed_tuples
+    )
 
 
 # --- sources and results ---------------------------------------------------------------------------------------------
@@ -112,7 +114,7 @@ def _totals(
 ) -> Totals:
     new = Counter(dict.fromkeys(plan.results, 0))
     for output in outbox:
-        new[output.result] += output.held.rows
+        new[output.result] += output.content.rows
     failed = Counter(before.failed)
     for report in reports:
         failed.update({f"{source}: {words}": rows for (source, words), rows in report.failed.items()})
@@ -129,11 +131,11 @@ def _totals(
 def _outbox(reports: Sequence[Report]) -> tuple[OutboxEntry, ...]:
     """Parts of results in an order that does not depend on which task finished first."""
     parts = [part for report in sorted(reports, key=lambda r: r.task) for part in report.outbox]
-    return tuple(OutboxEntry(part.result, number, part.held) for number, part in enumerate(parts))
+    return tuple(OutboxEntry(part.result, number, part.content) for number, part in enumerate(parts))
 
 
 def _work(
-    last: Manifest | None, epoch: Epoch, reports: Sequence[Report], held: Mapping[str, Sequence[float]]
+    last: Manifest | None, epoch: Epoch, reports: Sequence[Report], needed_tuples: Mapping[str, Sequence[float]]
 ) -> WorkTotals:
     """What all tasks did since this plan began to run; under another plan counting begins anew, but for what was split:
     a split is the query's, whatever the plan."""
@@ -143,7 +145,8 @@ def _work(
         known = WorkTotals(plan, epoch.number, WorkCounts(split=known.counts.split if known else {}), {})
     share = max(1 / (epoch.number - known.since + 1), 1 / SMOOTHED_EPOCHS)
     smooth = {
-        name: round(known.held.get(name, 0.0) * (1 - share) + sum(sides) * share, 1) for name, sides in held.items()
+        name: round(known.held.get(name, 0.0) * (1 - share) + sum(sides) * share, 1)
+        for name, sides in needed_tuples.items()
     }
     return WorkTotals(plan, known.since, sum_counts([known.counts, *(r.work for r in reports)]), smooth)
 
@@ -160,47 +163,51 @@ def _operators(
     began = watermarks.operator_watermarks(plan, epoch.clocks)
     producers = watermarks.operator_watermarks(plan, clocks)
     arrived = watermarks.operator_watermarks(plan, watermarks.arrival_clocks(clocks))
-    found, held = {}, {}
+    found, needed_tuples = {}, {}
     for operator in plan.operators:
         state = epoch.state.get(operator.name)
         before = state or OperatorState(tuple(() for _ in operator.schemas), {})
         of_slots = [report.notes[operator.name] for report in reports if operator.name in report.notes]
         notes = operator.merge_notes(state.notes if state else None, of_slots)
         times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
-        moved = list(zip(*(watermarks.input_watermarks(plan, operator, of) for of in (began, producers)), strict=True))
+        watermarks_of = (watermarks.input_watermarks(plan, operator, each) for each in (began, producers))
+        before_after = list(zip(*watermarks_of, strict=True))
         bounds = operator.keep_from(
             watermarks.input_watermarks(plan, operator, times), new_notes.get(operator.owner, {})
         )
         inputs = tuple(
-            _live(operator, side, blocks, epoch, reports, bounds[side], moved[side])
+            _live_blocks(operator, side, blocks, epoch, reports, bounds[side], before_after[side])
             for side, blocks in enumerate(before.inputs)
         )
         found[operator.name] = OperatorState(inputs, notes, tables_after(operator, before, epoch, reports))
         sides = zip(inputs, bounds, strict=True)
-        held[operator.name] = [sum(_needed(block, bound) for block in blocks) for blocks, bound in sides]
-    return found, held
+        needed_tuples[operator.name] = [sum(_needed(block, bound) for block in blocks) for blocks, bound in sides]
+    return found, needed_tuples
 
 
-def _live(
+def _live_blocks(
     operator: Operator,
     side: int,
     before: Sequence[Block],
     epoch: Epoch,
     reports: Sequence[Report],
     bound: int,
-    moved: tuple[int, int],
+    watermark_before_after: tuple[int, int],
 ) -> tuple[Block, ...]:
-    """The blocks of one input after an epoch: old ones, less merged, trimmed and expired ones, and the new, less those
-    that were trimmed at once."""
+    """Return the blocks of one input that are state after an epoch.
+
+    They are (old - merged) + results of merges + new, without blocks that the slots rewrote (`blocks_rewritten`) and
+    without blocks wholly below `bound`. watermark_before_after: of the input, before and after the epoch.
+    """
     if not isinstance(operator, AppendedState):
         return tuple(b.block for r in reports for b in r.replaced if (b.operator, b.input) == (operator.name, side))
     merges = [m for r in reports for m in r.merged if m.operator == operator.name and side in m.inputs]
     gone = Counter(name for merge in merges for name in merge.gone)
     new = [b.block for r in reports for b in r.added if (b.operator, b.input) == (operator.name, side)]
-    left = _less(before, gone)
-    over = {block.name for block in blocks_rewritten(epoch, operator, left + new, *moved)}
-    blocks = left + [merge.block for merge in merges] + new
-    return tuple(b for b in blocks if b.name not in over and b.high is not None and b.high >= bound)
+    unmerged = _without(before, gone)
+    rewritten = {b.name for b in blocks_rewritten(epoch, operator, unmerged + new, *watermark_before_after)}
+    blocks = unmerged + [merge.block for merge in merges] + new
+    return tuple(b for b in blocks if b.name not in rewritten and b.high is not None and b.high >= bound)
 
 
 def tables_after(
@@ -227,8 +234,8 @@ def _table(before: TableState, operator: str, name: str, number: int, reports: S
             renewed[group] = number
     merges = [m for r in reports for m in r.merged if (m.operator, m.table) == (operator, name)]
     gone = Counter(name for merge in merges for name in merge.gone)
-    blocks = [*_less(before.blocks, gone), *(m.block for m in merges), *(c.block for c in changes if c.block)]
-    ages = bases.add_epoch(before.ages, [change.told for change in changes], number)
+    blocks = [*_without(before.blocks, gone), *(m.block for m in merges), *(c.block for c in changes if c.block)]
+    ages = bases.add_epoch(before.ages, [change.summary for change in changes], number)
     left = bases.needed_blocks(blocks, renewed, rows, ages)
     return replace(before, blocks=left, renewed=tuple(renewed), rows=tuple(rows), ages=bases.limit_ages(ages, left))
 
@@ -240,8 +247,8 @@ def _needed(block: Block, bound: int) -> float:
     return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)
 
 
-def _less(blocks: Sequence[Block], gone: Counter[str]) -> list[Block]:
-    """Without as many copies of a block as were merged: a stream united with itself holds each block twice."""
+def _without(blocks: Sequence[Block], gone: Counter[str]) -> list[Block]:
+    """Return the blocks without as many copies of each as were merged: a union of a stream with itself has two."""
     left = Counter(gone)
     kept = []
     for block in blocks:

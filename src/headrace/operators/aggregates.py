@@ -107,7 +107,7 @@ class WindowAggregate(WithholdingOperator, AppendedState):
     def run(self, slot: Slot) -> Results:
         if (held := self._open_windows(slot)) is None:
             return
-        before, after = slot.before[0], slot.after[0]
+        before, after = slot.watermarks_before[0], slot.watermarks_after[0]
         if self.withholds_before is not None and before < (last := min(self._withheld_until, after)):
             slot.note(**{WITHHELD: self.windows_in(self.close(held, before, last))})
             before = last
@@ -115,11 +115,11 @@ class WindowAggregate(WithholdingOperator, AppendedState):
 
     def _open_windows(self, slot: Slot) -> pa.Table | None:
         """Return the state of this slot that windows closing in this epoch can contain; None: no window closes."""
-        after = slot.after[0]
-        if after <= slot.before[0]:
+        after = slot.watermarks_after[0]
+        if after <= slot.watermarks_before[0]:
             return None
         blocks = [*slot.old(0), *slot.new(0)]
-        tables = slot.tables([b for b in blocks if b.low is not None and b.low < after], 0)
+        tables = slot.read_blocks([b for b in blocks if b.low is not None and b.low < after], 0)
         return pa.concat_tables([self.widened(0, table) for table in tables]) if tables else None
 
     @property

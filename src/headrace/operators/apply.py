@@ -75,7 +75,7 @@ class ApplyOperator(UnkeyedOperator, AppendedState):
         return {FIRST: FIRSTS, **dict(self.declared.tables)}
 
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return TS
 
     @property
@@ -116,7 +116,7 @@ class ApplyOperator(UnkeyedOperator, AppendedState):
 
     def run(self, slot: Slot) -> Results:
         groups = slot.groups(0)
-        if groups and slot.after[0] > slot.before[0]:
+        if groups and slot.watermarks_after[0] > slot.watermarks_before[0]:
             yield from _SlotCalls(self, slot, groups).run()
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
@@ -157,8 +157,8 @@ class _SlotCalls:
         grouping = operator.groupings[0]
         assert isinstance(grouping, SubstreamGrouping)
         self.grouping = grouping
-        self.members = grouping.members(groups, slot.total)
-        self.before, self.after = slot.before[0], slot.after[0]
+        self.members = grouping.members(groups, slot.group_count)
+        self.before, self.after = slot.watermarks_before[0], slot.watermarks_after[0]
         self.last = slot.split_time(operator.split) if self.after == FOREVER else None
         self.reached = slot.reached if self.after == FOREVER else NEVER
         self.end = None if self.last is None else max(self.last, self.reached)  # so that no output is late
@@ -189,16 +189,16 @@ class _SlotCalls:
 
     @property
     def _owner(self) -> str:
-        return f"{self.slot.run} {self.operator.name}"  # what a user changed between two runs must not be found here
+        return f"{self.slot.run_id} {self.operator.name}"  # what a user changed between two runs must not be found here
 
     # --- what is handed over -------------------------------------------------------------------------------------------
 
     def _turns(self, known: Mapping[int, int]) -> list[_SubstreamCall]:
         trimmed = self.slot.trimmed(0)
         blocks = [b for b in (*self.slot.old(0), *self.slot.new(0)) if b.low is not None and b.low < self.after]
-        cut = self.slot.tables(trimmed, 0)
-        tables = cut + self.slot.tables([b for b in blocks if b not in trimmed], 0)
-        self.slot.left(0, self._left(cut))
+        cut = self.slot.read_blocks(trimmed, 0)
+        tables = cut + self.slot.read_blocks([b for b in blocks if b not in trimmed], 0)
+        self.slot.write_remainder(0, self._left(cut))
         handed = SubstreamTuples(tables, self.operator.schemas[0], self.before, self.after, self.members)
         found = []
         for number in self.members:

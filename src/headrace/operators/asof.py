@@ -74,10 +74,10 @@ class AsOfOperator(ReplacedState, PairedOperator, KeyedOperator):
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
-        asking, changes = (slot.held(side, self.schemas[side], groups) for side in (0, 1))
-        results, waiting, kept = join_asof(self, asking, changes, slot.after)  # best effort changes nothing
-        slot.hold(0, waiting, grouped=True)
-        slot.hold(1, kept, grouped=True)
+        asking, changes = (slot.waiting_rows(side, self.schemas[side], groups) for side in (0, 1))
+        results, waiting, kept = join_asof(self, asking, changes, slot.watermarks_after)  # best effort changes nothing
+        slot.replace_rows(0, waiting, grouped=True)
+        slot.replace_rows(1, kept, grouped=True)
         yield 0, results
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:

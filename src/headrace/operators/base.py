@@ -57,11 +57,11 @@ class Slot(Protocol):
     """One slot in one epoch, as an operator sees it."""
 
     number: int
-    before: list[int]  # watermark of each input when the epoch began
-    after: list[int]  # and when it ends
-    bound: int  # tuples below it are complete
-    total: int  # groups of all slots
-    run: str  # another one with every start of a run
+    watermarks_before: list[int]  # watermark of each input when the epoch began
+    watermarks_after: list[int]  # and when it ends
+    complete_below: int  # tuples below it are complete
+    group_count: int  # groups of all slots
+    run_id: str  # another one with every start of a run
 
     def groups(self, side: int) -> list[int]:
         """This slot's groups of one input."""
@@ -85,19 +85,19 @@ class Slot(Protocol):
     def split_time(self, split: str) -> int | None:
         """The largest `ts` that a split was given so far, by all tasks of the stages before; None: nothing yet."""
 
-    def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
+    def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's part of each block that has some."""
 
-    def held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
+    def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Rows of the state and those that arrived, in one table."""
 
-    def hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
+    def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
         """These rows are this slot's whole part of the new state."""
 
     def trimmed(self, side: int) -> list[Block]:
         """Blocks, old and new, of which this slot must say what is left of its groups: after the epoch they are gone."""
 
-    def left(self, side: int, table: pa.Table) -> None:
+    def write_remainder(self, side: int, table: pa.Table) -> None:
         """What is left of them, if there is something."""
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
@@ -353,7 +353,7 @@ class AppendedState(Operator):
 
     @property
     @abstractmethod
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         """The column by which its state expires."""
 
     @property
@@ -392,7 +392,7 @@ class ReplacedState(Operator):
     """Its state is written anew in every epoch: exchange by value, since tuples do not stay as they come."""
 
     state: ClassVar[StateKind] = StateKind.REPLACED
-    position: ClassVar[str] = "ts"
+    expiry_column: ClassVar[str] = "ts"
     arrangement_kind: ClassVar[Arrangement] = Arrangement.POSITION
 
     @property

@@ -34,9 +34,9 @@ class CountAggregateOperator(ReplacedState, GroupedOperator):
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
-        held = slot.held(0, self.schemas[0].append(pa.field(aggregate.NUMBER, pa.int64())), groups)
-        results, kept = aggregate.count_windows(self, held, slot.bound)
-        slot.hold(0, kept, grouped=True)
+        held = slot.waiting_rows(0, self.schemas[0].append(pa.field(aggregate.NUMBER, pa.int64())), groups)
+        results, kept = aggregate.count_windows(self, held, slot.complete_below)
+        slot.replace_rows(0, kept, grouped=True)
         yield 0, results
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:

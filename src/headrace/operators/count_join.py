@@ -47,8 +47,10 @@ class RankOperator(SequentialOperator):
         given = tuple(slot.notes.get("given", (0, 0)))
         ready = []
         for side in (0, 1):
-            released, waiting = order.release_in_sequence(slot.held(side, self.schemas[side], None), slot.bound)
-            slot.hold(side, waiting, grouped=False)
+            released, waiting = order.release_in_sequence(
+                slot.waiting_rows(side, self.schemas[side], None), slot.complete_below
+            )
+            slot.replace_rows(side, waiting, grouped=False)
             ready.append(released)
         slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
         yield from enumerate(order.rank_tuples(ready[0], ready[1], given))
@@ -90,17 +92,19 @@ class RankWithinOperator(ReplacedState, KeyedOperator):
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
-        held = [slot.held(side, self._held(side), groups) for side in (0, 1)]
+        held = [slot.waiting_rows(side, self._held(side), groups) for side in (0, 1)]
         counts = held[0].column("__rank").is_valid()
         given, left = held[0].filter(counts), held[0].filter(pc.invert(counts))
         before = zip(*(given.column(name).to_pylist() for name in (SUBSTREAM, "__rank", "__other")), strict=True)
-        ready, waiting = zip(*(order.release_in_sequence(table, slot.bound) for table in (left, held[1])), strict=True)
+        ready, waiting = zip(
+            *(order.release_in_sequence(table, slot.complete_below) for table in (left, held[1])), strict=True
+        )
         ready_left = ready[0].drop_columns([field.name for field in RANK_COLUMNS])
         ranked_left, ranked_right, sofar = order.rank_within(
             ready_left, ready[1], SUBSTREAM, {key: (l, r) for key, l, r in before}
         )
-        slot.hold(0, pa.concat_tables([waiting[0], self._counts(sofar)]), grouped=True)
-        slot.hold(1, waiting[1], grouped=True)
+        slot.replace_rows(0, pa.concat_tables([waiting[0], self._counts(sofar)]), grouped=True)
+        slot.replace_rows(1, waiting[1], grouped=True)
         yield from enumerate((ranked_left, ranked_right))
 
     def _counts(self, given: Mapping[int, Sequence[int]]) -> pa.Table:
@@ -161,7 +165,7 @@ class CountJoinOperator(JoinOperator):
         return ("l", "r")[strip.moving] + ".ts"
 
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return "__rank"
 
     def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:

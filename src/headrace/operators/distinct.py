@@ -44,11 +44,13 @@ class DistinctOperator(ReplacedState, KeyedOperator):
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
-        held = slot.held(0, self.schemas[0].append(pa.field(KEPT, pa.bool_())), groups)
+        held = slot.waiting_rows(0, self.schemas[0].append(pa.field(KEPT, pa.bool_())), groups)
         waits = held.column(KEPT).fill_null(False)  # what arrived has no mark yet
         held = held.set_column(held.num_columns - 1, pa.field(KEPT, pa.bool_()), waits)
-        results, kept = keep_first(self.by, self.within, held, min(slot.after))  # best effort changes nothing
-        slot.hold(0, kept, grouped=True)
+        results, kept = keep_first(
+            self.by, self.within, held, min(slot.watermarks_after)
+        )  # best effort changes nothing
+        slot.replace_rows(0, kept, grouped=True)
         yield 0, results
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:

@@ -217,7 +217,7 @@ class JoinOperator(PairedOperator, AppendedState):
         return self.on.text
 
     def run(self, slot: Slot) -> Results:
-        for l, r in self.meetings(slot):
+        for l, r in self.pairs_of_tables(slot):
             yield from ((0, found) for found in self.meet(slot, l, r))
 
     def meet(self, slot: Slot, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
@@ -225,13 +225,13 @@ class JoinOperator(PairedOperator, AppendedState):
         kernel = equijoin if self.keys else window_join
         return kernel(self, left, right, lambda pairs: slot.count(pairs=pairs))
 
-    def meetings(self, slot: Slot) -> Iterator[tuple[pa.Table, pa.Table]]:
+    def pairs_of_tables(self, slot: Slot) -> Iterator[tuple[pa.Table, pa.Table]]:
         """Tables whose tuples meet in this epoch."""
-        new = [self._with_key(slot.tables(slot.new(side), side), side) for side in (0, 1)]
+        new = [self._without_null_keys(slot.read_blocks(slot.new(side), side), side) for side in (0, 1)]
         if self.keys:
             new = [[concat_runs(tables)] if tables else [] for tables in new]
         old = [
-            self._with_key(slot.tables(self.reachable(slot.old(side), side, new[1 - side]), side), side)
+            self._without_null_keys(slot.read_blocks(self.reachable(slot.old(side), side, new[1 - side]), side), side)
             if new[1 - side]
             else []
             for side in (0, 1)
@@ -239,7 +239,7 @@ class JoinOperator(PairedOperator, AppendedState):
         slot.count(read=sum(table.num_rows for side in old for table in side))
         return _by_key(new, old) if self.keys else _by_pairs(new, old)
 
-    def _with_key(self, tables: list[pa.Table], side: int) -> list[pa.Table]:
+    def _without_null_keys(self, tables: list[pa.Table], side: int) -> list[pa.Table]:
         """Without tuples that meet nothing, where they are held."""
         if not self.keys or self.groupings[side].drop_null:
             return tables

@@ -38,9 +38,9 @@ class LimitOperator(ReplacedState, KeyedOperator):
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
-        held = slot.held(0, self.schemas[0].append(pa.field(RELEASED, pa.int64())), groups)
-        results, kept = release_first(self.by, self.count, held, min(slot.after))  # best effort changes nothing
-        slot.hold(0, kept, grouped=True)
+        held = slot.waiting_rows(0, self.schemas[0].append(pa.field(RELEASED, pa.int64())), groups)
+        results, kept = release_first(self.by, self.count, held, min(slot.watermarks_after))  # best effort changes nothing
+        slot.replace_rows(0, kept, grouped=True)
         yield 0, results
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:

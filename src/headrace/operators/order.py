@@ -13,8 +13,8 @@ class OrderOperator(SequentialOperator):
     def run(self, slot: Slot) -> Results:
         if not slot.groups(0):  # all is in one slot
             return
-        released, waiting = order.release_in_sequence(slot.held(0, self.schemas[0], None), slot.bound)
-        slot.hold(0, waiting, grouped=False)
+        released, waiting = order.release_in_sequence(slot.waiting_rows(0, self.schemas[0], None), slot.complete_below)
+        slot.replace_rows(0, waiting, grouped=False)
         yield 0, released
 
     @property

@@ -90,7 +90,7 @@ class OuterJoinOperator(TimeJoinOperator):
     def run(self, slot: Slot) -> Results:
         met: dict[int, _MatchRecorder] = {}
         counting = self._counting
-        for pair in self.meetings(slot):
+        for pair in self.pairs_of_tables(slot):
             sides = [met.setdefault(id(table), _MatchRecorder(side, table)) for side, table in enumerate(pair)]
             tables = (each.numbered if each.side in self.kept else each.table for each in sides)
             for found in counting.meet(slot, *tables):
@@ -196,7 +196,7 @@ class UnmatchedOperator(PairedOperator, AppendedState):
         return 0  # the join does
 
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return "ts"
 
     @property
@@ -230,9 +230,9 @@ class UnmatchedOperator(PairedOperator, AppendedState):
     # --- its work ------------------------------------------------------------------------------------------------------
 
     def run(self, slot: Slot) -> Results:
-        low, high = slot.before[1], slot.after[1]
-        old = slot.tables([b for b in slot.old(0) if _within(b, low, high)], 0)
-        new = slot.tables([b for b in slot.new(0) if _within(b, None, high)], 0)
+        low, high = slot.watermarks_before[1], slot.watermarks_after[1]
+        old = slot.read_blocks([b for b in slot.old(0) if _within(b, low, high)], 0)
+        new = slot.read_blocks([b for b in slot.new(0) if _within(b, None, high)], 0)
         leaving = [*_between(old, low, high), *_between(new, None, high)]
         if not leaving:
             return
@@ -249,7 +249,7 @@ class UnmatchedOperator(PairedOperator, AppendedState):
     def _marks(self, slot: Slot, first: int, end: int) -> list[Numbers]:
         """Of tuples in [first, end): a block of marks may be of a whole window."""
         blocks = [b for b in (*slot.old(1), *slot.new(1)) if _within(b, first, end)]
-        found = [(table, times(table)) for table in slot.tables(blocks, 1)]
+        found = [(table, times(table)) for table in slot.read_blocks(blocks, 1)]
         return [_numbers(table, (at >= first) & (at < end)) for table, at in found]
 
     @property

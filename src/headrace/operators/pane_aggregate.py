@@ -24,7 +24,7 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
     since: tuple[int | None, ...] = field(default=(), kw_only=True)  # by function: all tuples came to it from then on
 
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return aggregate.PANE
 
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:

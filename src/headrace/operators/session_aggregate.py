@@ -54,10 +54,10 @@ class SessionOperator(ReplacedState, WithholdingOperator):
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
-        held = slot.held(0, self.held_schema, groups)
+        held = slot.waiting_rows(0, self.held_schema, groups)
         if held.num_rows:
-            results, kept = self.closed(held, min(slot.after))  # best effort changes nothing
-            slot.hold(0, kept, grouped=True)
+            results, kept = self.closed(held, min(slot.watermarks_after))  # best effort changes nothing
+            slot.replace_rows(0, kept, grouped=True)
             if self.withholds_before is not None:
                 whole = np.asarray(results.column("window_start").cast(pa.int64())) >= self.withholds_before
                 slot.note(**{WITHHELD: self.windows_in(results.filter(pa.array(~whole)))})

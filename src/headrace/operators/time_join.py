@@ -55,7 +55,7 @@ class TimeJoinOperator(JoinOperator):
         return bool(self.keys)
 
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return "ts"
 
     def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:

@@ -37,7 +37,7 @@ class RankingOperator(OverTuples):
 @dataclass(frozen=True)
 class WindowTopOperator(RankingOperator, WindowAggregate):
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return PANE
 
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:

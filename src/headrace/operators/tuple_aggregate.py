@@ -13,7 +13,7 @@ from headrace.operators.aggregates import OverTuples, WindowAggregate
 @dataclass(frozen=True)
 class TupleAggregateOperator(OverTuples, WindowAggregate):
     @property
-    def position(self) -> str:
+    def expiry_column(self) -> str:
         return "ts"
 
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:

@@ -86,12 +86,12 @@ def collect(
                 settings,
                 driven_sources({name: source.origin for name, source in sources.items()}),
                 tables=nodes.named_tables(root),
-            )
+            ).open()
             if not spark.sparkContext.master.startswith("local["):
                 executors.check_reach(spark.sparkContext, folder / STATE_FOLDER)
             cluster = SparkCluster(spark, driver.columns)
             rows = _bounded_rows(cluster, sources, driver.ledgers, count)
-            driver.run(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
+            driver.run_epoch(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
             _log_left_out(state.last)
             table = result.table()
     except BaseException:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from headrace import plan as p
 from headrace.compile import CompiledQuery, Held
-from headrace.compile.deploy import Layouts, deploy, with_routers
+from headrace.compile.deploy import LayoutChooser, deploy, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.errors import HeadraceError, QueryError
 from headrace.plan.figures import Figures
@@ -22,7 +22,7 @@ class DeployedPlan:
     """What the engine runs, the layouts that a plan asks for (None: those of the routers), and the plan for users."""
 
     physical: p.PhysicalPlan
-    layouts: Layouts | None
+    layouts: LayoutChooser | None
     shown: Plan
 
 

@@ -182,4 +182,4 @@ class _Arrival:
         def execute(epoch: Epoch) -> list[Message]:
             return execute_locally(epoch, [read(epoch)], self.store.storage)
 
-        self.driver.run(Position("sample"), execute, taken=taken)
+        self.driver.run_epoch(Position("sample"), execute, taken=taken)

@@ -188,25 +188,25 @@ class Run:
     @property
     def decisions(self) -> list[dict[str, Any]]:
         """What was changed while it ran: when, what, why, what was expected of it, and what came of it."""
-        return self._driver.adapting.decisions
+        return self._driver.layouts.decisions
 
     def freeze(self) -> None:
         """Change nothing more. What was decided already stands in the state and takes effect."""
-        self._driver.adapting.frozen = True
+        self._driver.layouts.frozen = True
 
     def thaw(self) -> None:
         """Adapt again."""
-        self._driver.adapting.frozen = False
+        self._driver.layouts.frozen = False
 
     def rebalance(self, dry_run: bool = False) -> list[dict[str, Any]]:
         """What would be changed now; unless it is a dry run, it is decided with the next epoch."""
         with self._between_epochs():
-            return self._driver.adapting.rebalance(self._driver.last, dry_run=dry_run)
+            return self._driver.layouts.rebalance(self._driver.last, dry_run=dry_run)
 
     def set_slots(self, slots: int) -> None:
         """Another number of slots from the next epoch on; with slots="auto" the load may change it again."""
         with self._between_epochs():
-            self._driver.adapting.set_slots(slots, self._driver.last)
+            self._driver.layouts.set_slots(slots, self._driver.last)
 
     def refresh(self, table: str) -> int:
         """Read a table again, now: epochs that begin when this returns use it. Gives the number of its version.
@@ -231,7 +231,7 @@ class Run:
         if self._driver.closed:
             self._driver.deliver_again()
             if self._once:
-                self._driver.tell_again()
+                self._driver.publish_again()
                 self._end()
                 return
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
@@ -244,7 +244,7 @@ class Run:
             for ledger in self._driver.ledgers.values():
                 ledger.keep_to_list()
         self._driver.deliver_again()
-        self._driver.tell_again()
+        self._driver.publish_again()
         shutdown.stop_at_exit(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
         threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
@@ -307,7 +307,7 @@ class Run:
         with self._epoch() as wanted:
             if wanted:
                 rows = [self._cluster.static(self._static)]
-                self._driver.run(Position("bounded"), partial(self._execute, rows), final=True)
+                self._driver.run_epoch(Position("bounded"), partial(self._execute, rows), final=True)
 
     def _follow(self) -> None:
         """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
@@ -446,10 +446,12 @@ class Run:
         inputs = [cut for name, items in taken.items() for cut in ledgers[name].inputs(name, items)]
         if inputs:
             read = sum(cut.bytes for cut in inputs)
-            rows.append(self._cluster.piece_rows(inputs, self._driver.adapting.splitters(read)))
+            rows.append(self._cluster.piece_rows(inputs, self._driver.layouts.splitters(read)))
         before, waits = self._driver.last, self._intake.waits
         idle, quiet = self._silence.silent_sources(self._watch.looked, waits), self._silence.silent_partitions(waits)
-        self._driver.run(position, partial(self._execute, rows), final=final, idle=idle, quiet=quiet, taken=taken)
+        self._driver.run_epoch(
+            position, partial(self._execute, rows), final=final, idle_sources=idle, idle_partitions=quiet, taken=taken
+        )
         self._silence.note_epoch(before, self._driver.last)
         self._working = bool(ledgers)  # until the next look at the sources
 
@@ -463,7 +465,7 @@ class Run:
     def _take(self) -> dict[str, Sequence[Item]]:
         taken = self._intake.take(self._driver.last)
         self._working = any(taken.values())
-        self._driver.adapting.backlog = self._intake.backlog
+        self._driver.layouts.backlog = self._intake.backlog
         return taken
 
 

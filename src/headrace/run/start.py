@@ -199,9 +199,9 @@ def _begin(
             driven_sources({name: source.origin for name, source in sources.items()}),
             places={name: place for name, s in sources.items() if (place := s.origin.place) is not None},
             tables=nodes.named_tables(*roots),
-            waiting=started.waiting,
+            outbox_names=started.waiting,
             labels=options.labels,
-        )
+        ).open()
         cluster = SparkCluster(options.spark, driver.columns)
         queries = [root.summary for root in roots]
         run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once, queries=queries)

@@ -119,7 +119,7 @@ class DatabaseTable(MarkingSink):
         wanted = wanted_types(self.database, schema)
         self._check_key(schema)
         with self.database.transaction() as session:
-            epochs, table = session.hold(self.table.beside(EPOCHS_TABLE), self.table)
+            epochs, table = session.lock_tables(self.table.beside(EPOCHS_TABLE), self.table)
             if epochs is None:
                 session.execute(self._epochs())
             if table is None:
@@ -131,7 +131,7 @@ class DatabaseTable(MarkingSink):
     def _demand_tables(self, session: Session, schema: pa.Schema) -> None:
         """Refuse tables that do not fit. They may have changed since the run was started, and do not change after this."""
         tables = (self.table.beside(EPOCHS_TABLE), self.table)
-        for table, found in zip(tables, session.hold(*tables), strict=True):
+        for table, found in zip(tables, session.lock_tables(*tables), strict=True):
             if found is None:
                 raise self._gone(table)
             if found != TABLE:

@@ -39,7 +39,7 @@ class ColumnarFile(Protocol):
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
         """Some groups; with `columns` only these, in whatever order."""
 
-    def head(self, rows: int) -> pa.Table:
+    def first_rows(self, rows: int) -> pa.Table:
         """At least so many rows from the first on, if there are so many."""
 
     def __enter__(self) -> Self: ...
@@ -75,7 +75,7 @@ class ParquetColumns:
         found = self.file.read_row_groups(range(first, stop), columns=names, use_threads=False)
         return found if names is None else found.select(names)  # "a" would bring "a.b" along
 
-    def head(self, rows: int) -> pa.Table:
+    def first_rows(self, rows: int) -> pa.Table:
         return _enough(self.file.iter_batches(batch_size=rows), rows, self.file.schema_arrow)
 
     def __enter__(self) -> Self:
@@ -106,7 +106,7 @@ class ArrowColumns:
         batches = [self._batch(group, readers) for group in range(first, stop)]
         return pa.Table.from_batches(batches, schema=_schema_of(readers))
 
-    def head(self, rows: int) -> pa.Table:
+    def first_rows(self, rows: int) -> pa.Table:
         readers = self._readers(None)
         return _enough((self._batch(group, readers) for group in range(self.groups)), rows, _schema_of(readers))
 

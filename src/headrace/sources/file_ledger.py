@@ -24,7 +24,7 @@ from headrace.sources.files import FilesOrigin, Spent
 from headrace.sources.protocol import NO_MESSAGES, MessageAmount
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
 from headrace.state.manifest import LedgerState
-from headrace.state.sorted_runs import mergeable_runs
+from headrace.state.merge_planning import mergeable_runs
 from headrace.state.storage import Storage
 
 FILES_SCHEMA = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("modified", pa.int64())])

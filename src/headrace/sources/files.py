@@ -217,7 +217,7 @@ def read_head(path: Path, rows: int) -> pa.Table:
     """The first rows of a file, without reading all of it."""
     try:
         with open_columnar(path) as file:
-            return checked_rows(file.head(rows).slice(0, rows))
+            return checked_rows(file.first_rows(rows).slice(0, rows))
     except DAMAGE as error:
         raise unreadable(path, error) from None
 

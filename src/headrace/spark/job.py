@@ -28,11 +28,11 @@ from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage, open_storage
 from headrace.support import shutdown
 from headrace.task import user_code_notes
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
 from headrace.task.messages import Message, decode, encode, unpack
 from headrace.task.splitters import SourcePiece, read_windows, reader_of
 from headrace.task.stages import run_splitter, run_stage
+from headrace.task.task import Task
 
 LONGEST_STOP = 60_000  # milliseconds in which a query that is asked to stop is stopped
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
@@ -78,7 +78,7 @@ def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -
 
 
 def _watched(epoch: Epoch, task: Task, messages: Iterator[Message]) -> Iterator[Message]:
-    with user_code_notes.note_user_code(epoch.folder, epoch.run, task.attempt):
+    with user_code_notes.note_user_code(epoch.folder, epoch.run_id, task.attempt):
         yield from messages
 
 

@@ -42,7 +42,7 @@ def error_of_death(epoch: Epoch, text: str) -> EngineError | None:
     """The error of a task whose process died in user code, as the task's note has it; None: there is no such task."""
     attempts = dict.fromkeys(int(found) for found in _LOST.findall(text))
     calls = dict.fromkeys(
-        filter(None, (user_code_notes.last_user_call(epoch.folder, epoch.run, each) for each in attempts))
+        filter(None, (user_code_notes.last_user_call(epoch.folder, epoch.run_id, each) for each in attempts))
     )
     if not calls:
         return None

@@ -29,7 +29,7 @@ from itertools import accumulate
 from headrace.errors import StateError
 from headrace.state.blocks import Block
 from headrace.state.manifest import EpochRange, TableState
-from headrace.state.sorted_runs import FAN_IN, MOST_MERGED_BYTES, MOST_MERGED_ROWS, group_by_size
+from headrace.state.merge_planning import FAN_IN, MOST_MERGED_BYTES, MOST_MERGED_ROWS, group_by_size
 
 WASTE = 1.5  # stored rows for a live one from which on bases are renewed
 SMALL = 10_000  # rows that may be stored besides: not worth to look at

@@ -118,7 +118,9 @@ class CacheStamps:
     limit: int  # bytes of the run on one machine
     operators: frozenset[str]  # whose tables stay in place
     stamps: Mapping[tuple[str, str], Mapping[int, str]]  # by operator and table: of each substream the noted stamp
-    held: bool  # the driver makes the folder, and removes it: a task that comes late does not make it again
+    driver_makes_folder: (
+        bool  # the driver makes the folder, and removes it: a task that comes late does not make it again
+    )
 
 
 # --- a task --------------------------------------------------------------------------------------------------------
@@ -127,8 +129,8 @@ class CacheStamps:
 class CacheUse:
     """What one task uses of the caches of its run on this machine. Locks last until it is closed."""
 
-    def __init__(self, run: str, limit: int, *, held: bool = False) -> None:
-        self.limit, self.run = limit, run
+    def __init__(self, run_id: str, limit: int, *, driver_makes_folder: bool = False) -> None:
+        self.limit, self.run_id = limit, run_id
         self.path, self.reason = Path(), ""  # why there are no caches
         self._folder: int | None = None
         self._locks: int | None = None
@@ -141,7 +143,7 @@ class CacheUse:
             self.reason = "caches need Linux"
             return
         try:
-            self.path, self._folder = _opened(run, limit, make=not held)
+            self.path, self._folder = _opened(run_id, limit, make=not driver_makes_folder)
             self._locks = os.open(
                 _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder
             )
@@ -154,7 +156,7 @@ class CacheUse:
     def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> TableCache:
         """The cache of a table, locked; `stamp` is the noted one."""
         name = f"{_name(operator, table)}-{substream}"
-        who = xxhash.xxh3_128_digest(f"{_whose(self.run, operator, table, shape)}-{substream}".encode())
+        who = xxhash.xxh3_128_digest(f"{_whose(self.run_id, operator, table, shape)}-{substream}".encode())
         cache = _KEPT.pop((self.path, name)) or TableCache(name, who)
         cache.begin(self, bytes.fromhex(stamp or ""))
         return cache

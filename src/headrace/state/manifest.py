@@ -212,13 +212,17 @@ class Totals:
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a sink said of rows that a task gave it: only the sink understands it."""
+    """The receipt of a part sink for rows that a task wrote to it. Only the sink understands its value."""
 
     rows: int
-    said: Any  # JSON
+    value: Any  # JSON
 
     def to_json(self) -> dict[str, Any]:
-        return dict(self.__dict__)
+        return {"rows": self.rows, "said": self.value}
+
+    @staticmethod
+    def from_json(data: dict[str, Any]) -> Receipt:
+        return Receipt(data["rows"], data["said"])
 
 
 @dataclass(frozen=True)
@@ -227,11 +231,11 @@ class OutboxEntry:
 
     result: str
     part: int
-    held: Block | Receipt
+    content: Block | Receipt
 
     def to_json(self) -> dict[str, Any]:
-        kind = "block" if isinstance(self.held, Block) else "receipt"
-        return {"result": self.result, "part": self.part, kind: self.held.to_json()}
+        kind = "block" if isinstance(self.content, Block) else "receipt"
+        return {"result": self.result, "part": self.part, kind: self.content.to_json()}
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,7 @@ class Manifest:
 
     def live_blocks(self) -> tuple[Block, ...]:
         """Every block this manifest needs, outbox included, each once."""
-        waiting = [output.held for output in self.outbox if isinstance(output.held, Block)]
+        waiting = [output.content for output in self.outbox if isinstance(output.content, Block)]
         return tuple(blocks_by_name([*self.state_blocks(), *waiting]).values())
 
     def to_bytes(self) -> bytes:
@@ -422,7 +426,7 @@ def _outbox(value: Any, key: str) -> tuple[OutboxEntry, ...]:
 def _output(value: Any, key: str) -> OutboxEntry:
     if isinstance(value, dict) and "receipt" in value:
         found = validators.record(result=validators.text, part=validators.count, receipt=_RECEIPT)(value, key)
-        return OutboxEntry(found["result"], found["part"], Receipt(**found["receipt"]))
+        return OutboxEntry(found["result"], found["part"], Receipt.from_json(found["receipt"]))
     found = validators.record(result=validators.text, part=validators.count, block=_block)(value, key)
     return OutboxEntry(found["result"], found["part"], found["block"])
 

@@ -35,7 +35,7 @@ class StateStore:
     def __init__(self, storage: Storage, *, read_only: bool = False, lease: Lease | None = None) -> None:
         self.storage = storage
         self.read_only = read_only
-        self.run = uuid.uuid4().hex
+        self.run_id = uuid.uuid4().hex
         self._lease = lease
         self._mutex = threading.Lock()
         self._stopped: str | None = None
@@ -87,7 +87,7 @@ class StateStore:
             "state_id": self.state_id,
             "number": self._next_number(),
             "previous": self._digest,
-            "run": self.run,
+            "run": self.run_id,
         }
         if self.last is None:
             return Manifest(**{**fresh, **identity})
@@ -258,7 +258,7 @@ class StateStore:
             raise WriterConflict(f"this store lost its folder: {self._stopped}. Open the folder again")
 
     def _check_successor(self, manifest: Manifest) -> None:
-        expected = (self.state_id, self._next_number(), self._digest, self.run)
+        expected = (self.state_id, self._next_number(), self._digest, self.run_id)
         found = (manifest.state_id, manifest.number, manifest.previous, manifest.run)
         if found != expected:
             raise WriterConflict(

@@ -1,4 +1,4 @@
-"""What tasks write: blocks of grouped state, blocks of plain rows, and parts of results for sinks that take them.
+"""Blocks that tasks write: grouped state and plain rows. `headrace.task.outputs` writes what leaves the plan.
 
 Invariant: a grouped block is sorted by group, and within it as its operator wants it; rows of group g are offsets[g] ..
 offsets[g + 1] - 1. What every slot reads stands last, as one group more, in the blocks that have some. The tuples of a
@@ -8,10 +8,8 @@ what an operator's state expires by: event time, the start of a pane, or a rank.
 
 from __future__ import annotations
 
-import json
-import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,41 +17,20 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar import arrow, numba_loops
-from headrace.errors import CorruptState, EngineError, SinkError, StateError
+from headrace.errors import CorruptState, EngineError
 from headrace.kernels.joins.match_marks import LOW_BITS
 from headrace.operators.base import AppendedState, Arrangement, Operator, ReplacedState
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hash_column_of
-from headrace.sinks import Part, PartSink, discard
-from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock, block_name, write_block
-from headrace.state.manifest import Receipt
+from headrace.state.blocks import REPAIR, Block, OpenBlock, block_name, write_block
 from headrace.state.state_tables import EPOCH_COLUMN, SUBSTREAM_COLUMN, narrow_columns
-from headrace.state.storage import Storage
-from headrace.support import user_code
 from headrace.task.epoch import Epoch
-from headrace.task.messages import Attempt
+from headrace.task.task import Task
 
 REACH = b"headrace.reach"
 EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number: no window is held for so many epochs
-LONGEST_RECEIPT = 10_000  # characters
 AnyNumbers = npt.NDArray[Any]
 Grouped = AppendedState | ReplacedState  # operators whose state lies in groups
-
-
-@dataclass
-class Task:
-    """Who is running: stage, partition (in a later stage: the slot) and attempt; and its way to the state folder."""
-
-    stage: int
-    partition: int
-    attempt: int
-    storage: Storage
-    reader: BlockReader
-    stamp: str = field(default_factory=lambda: uuid.uuid4().hex)  # of this attempt, and of no other ever
-
-    @property
-    def itself(self) -> Attempt:
-        return Attempt(self.stage, self.partition, self.attempt)
 
 
 def open_state_block(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock:
@@ -73,7 +50,7 @@ def group_reach(table: pa.Table) -> int:
 
 def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArray[np.int64]:
     """Numbers that no other tuple of a window has: of the epoch, the task in it, and the tuple among the task's own."""
-    place = task.partition * (epoch.plan.stages + 1) + task.stage
+    place = task.number * (epoch.plan.stages + 1) + task.stage
     if place >= 1 << PLACE_BITS or first + rows > 1 << TUPLE_BITS:
         raise EngineError(
             f"an outer join takes at most {1 << TUPLE_BITS} tuples of each of {1 << PLACE_BITS} tasks in an epoch;"
@@ -85,50 +62,8 @@ def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArra
 
 def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
     """Rows in the order they have: results, late tuples, tuples that wait."""
-    name = block_name(epoch.number, task.stage, task.partition, task.attempt)
+    name = block_name(epoch.number, task.stage, task.number, task.attempt)
     return write_block(task.storage, name, table, None, None, None)
-
-
-def write_output(epoch: Epoch, task: Task, result: str, table: pa.Table) -> Block | Receipt:
-    """Rows that leave the plan: with a sink that takes parts at once, or in a block until the commit."""
-    sink = epoch.sinks.get(result)
-    return write_rows(epoch, task, table) if sink is None else write_part(epoch, task, sink, result, table)
-
-
-def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.Table) -> Receipt:
-    """Hand rows to their sink; the outbox has its receipt instead of a block.
-
-    If the state of a `collect` is gone by then, the `collect` has failed and has discarded its parts, so this part is
-    discarded here. A run that can be started again keeps its parts: other tasks may have receipts for theirs.
-    """
-    name = f"s{task.stage}-p{task.partition}-a{task.attempt}-{uuid.uuid4().hex[:16]}"
-
-    def write() -> Any:
-        receipt = check_receipt(sink.write(Part(epoch.query, epoch.number, result, name, table)))
-        if epoch.bounded:
-            try:
-                task.storage.require()
-            except StateError:
-                discard(sink, epoch.query, result)
-                raise
-        return receipt
-
-    def failed(error: BaseException) -> SinkError:
-        return SinkError(
-            f"the sink {sink!r} of {result} failed to write a part in epoch {epoch.number}:"
-            f" {type(error).__name__}: {error}; nothing of the epoch was committed: put it right and start again"
-        )
-
-    return Receipt(table.num_rows, user_code.call_user_code(f"write of the sink of {result}", write, failed=failed))
-
-
-def check_receipt(receipt: Any) -> Any:
-    """A receipt as the state will give it back."""
-    text = json.dumps(receipt, allow_nan=False)
-    if len(text) > LONGEST_RECEIPT:
-        msg = f"a receipt of {len(text)} characters; at most {LONGEST_RECEIPT}: it names what was written, not its content"
-        raise ValueError(msg)
-    return json.loads(text)
 
 
 @dataclass(frozen=True)
@@ -148,11 +83,11 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
     arranged = operator.arrangement(side) if isinstance(operator, AppendedState) else operator.arrangement_kind
     if arranged is Arrangement.ANYHOW:
-        positions = np.asarray(table.column(operator.position).cast(pa.int64()))
+        positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
         return _write_ordered(epoch, task, table, groups, epoch.groups, positions, _by_group(groups, epoch.groups), 0)
     if len(groups) and groups.min() < 0:
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
-    positions = np.asarray(table.column(operator.position).cast(pa.int64()))
+    positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
     far = grouping.reach(table, groups)
     by_hash = arranged is Arrangement.HASH
     order = numba_loops.order_by_hash(hash_column_of(table)) if by_hash else np.lexsort((positions, groups))
@@ -190,7 +125,7 @@ def _write_ordered(
     rows = np.bincount(groups, minlength=total).astype(np.int64)
     offsets = np.append(0, np.cumsum(rows))
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
-    name = block_name(epoch.number, task.stage, task.partition, task.attempt)
+    name = block_name(epoch.number, task.stage, task.number, task.attempt)
     block = write_block(task.storage, name, arrow.take_rows(table, order), offsets, low, high)
     return GroupedBlock(block, rows[:total], int(rows[total:].sum()), far)
 

@@ -46,7 +46,9 @@ class Epoch:
     layouts: Mapping[str, Layout]  # of operators that follow no other; `layout_of` has the layouts of all
     state: Mapping[str, OperatorState]
     merges: tuple[tuple[Merge, ...], ...] = ()  # by slot
-    tables: Mapping[str, TableVersion] = field(default_factory=dict)  # by name: the tables that streams are joined with
+    table_versions: Mapping[str, TableVersion] = field(
+        default_factory=dict
+    )  # by name: the tables that streams are joined with
     split_times: Mapping[str, int] = field(default_factory=dict)  # by split: the largest `ts` of all epochs before
     renewals: Mapping[str, Mapping[str, tuple[int, ...]]] = field(
         default_factory=dict
@@ -56,8 +58,8 @@ class Epoch:
     best_effort: bool = False
     keep_late: bool = False  # late, rejected and failed tuples go to the sink `late`
     keep_failed: bool = False  # failed tuples do not stop the run
-    query: str = ""  # id of the state, for sinks
-    run: str = ""  # id of the run: another one with every start
+    state_id: str = ""  # id of the state; sinks know it as the `query` of a delivery
+    run_id: str = ""  # id of the run: another one with every start
     sinks: Mapping[str, PartSink] = field(default_factory=dict)  # by result: sinks that take their parts from tasks
     caches: CacheStamps | None = None  # None: state tables are built from blocks
     readers: Mapping[str, Reader] = field(default_factory=dict)  # by source: what reads its pieces; missing: files
@@ -82,4 +84,4 @@ class Epoch:
     def live(self) -> frozenset[str]:
         """Names of the blocks that are live when this epoch begins."""
         state = [block.name for state in self.state.values() for block in state.blocks]
-        return frozenset([*state, *(version.block.name for version in self.tables.values())])
+        return frozenset([*state, *(version.block.name for version in self.table_versions.values())])

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from headrace.sources.protocol import PhysicalWindow
 from headrace.state.blocks import BlockReader
 from headrace.state.storage import Storage
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
 from headrace.task.messages import Message, decode, encode
 from headrace.task.stages import run_splitter, run_stage
+from headrace.task.task import Task
 
 
 def execute_locally(epoch: Epoch, windows: Sequence[Iterable[PhysicalWindow]], storage: Storage) -> list[Message]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from headrace.state.blocks import Block
 from headrace.task import watermarks
-from headrace.task.messages import Attempt, BlockHead, Goodbye, Message, RowsHead, unpack
+from headrace.task.messages import Attempt, BlockHeader, Goodbye, Message, RowsHeader, unpack
 
 
 @dataclass
@@ -43,12 +43,12 @@ class Inbox:
     received: int = 0
 
     def add(self, message: Message) -> None:
-        if message.kind == BlockHead.kind:
-            sent = message.read(BlockHead)
+        if message.kind == BlockHeader.kind:
+            sent = message.read(BlockHeader)
             self.inputs.add_block(sent.operator, sent.input, sent.block)
         else:
-            head = message.read(RowsHead)
-            self.inputs.add_rows(head.operator, head.input, unpack(message.body))
+            header = message.read(RowsHeader)
+            self.inputs.add_rows(header.operator, header.input, unpack(message.body))
 
     def add_goodbye(self, goodbye: Goodbye) -> None:
         self.producers.append(goodbye.task)

@@ -1,10 +1,10 @@
 """What travels between the tasks of one epoch: packets of messages, made of JSON and Arrow bytes only.
 
-An envelope (`Message`) says which slot it goes to, of what kind it is and which operator it is for; its head is a record
-of that kind as JSON, its body the tuples of a `RowsHead`. Who it is for opens it; a stage that it only passes through
+An envelope (`Message`) says which slot it goes to, of what kind it is and which operator it is for; its header is a record
+of that kind as JSON, its body the tuples of a `RowsHeader`. Who it is for opens it; a stage that it only passes through
 hands it on as it came, neither read nor written anew.
 
-kinds: `BlockHead` (a stored block, by reference), `RowsHead` (tuples, by value), `Goodbye` (of a producer: who it is, how
+kinds: `BlockHeader` (a stored block, by reference), `RowsHeader` (tuples, by value), `Goodbye` (of a producer: who it is, how
 many messages it sent here, how far the time of sources and splits has come), `Report` (for the driver; headrace.task.reports).
 """
 
@@ -29,7 +29,7 @@ ALIGNMENT = 16  # bytes
 LARGEST_BODY = 32 << 20
 
 
-class Head(ABC):
+class Header(ABC):
     """A record that is sent. The same one may be sent to several slots: its text is made once."""
 
     kind: ClassVar[str]
@@ -51,7 +51,7 @@ class Head(ABC):
         return json.dumps(self.to_json())
 
 
-H = TypeVar("H", bound=Head)
+H = TypeVar("H", bound=Header)
 
 
 @dataclass(frozen=True)
@@ -59,25 +59,25 @@ class Message:
     slot: int
     kind: str
     to: str
-    head: str
+    header: str
     body: bytes | memoryview = b""
 
     @staticmethod
-    def of(slot: int, head: Head, body: bytes = b"") -> Message:
-        return Message(slot, head.kind, head.to, head.text, body)
+    def of(slot: int, header: Header, body: bytes = b"") -> Message:
+        return Message(slot, header.kind, header.to, header.text, body)
 
     def read(self, kind: type[H]) -> H:
         """The record in it, which must be of this kind."""
         if self.kind != kind.kind:
             raise EngineError(f"a message of kind {self.kind!r:.50} came where one of kind {kind.kind!r} belongs")
-        return kind.from_json(json.loads(self.head))
+        return kind.from_json(json.loads(self.header))
 
 
 # --- kinds ---------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class BlockHead(Head):
+class BlockHeader(Header):
     """A block of which this slot needs some groups, for one input of an operator."""
 
     kind = "block"
@@ -99,7 +99,7 @@ class BlockHead(Head):
 
 
 @dataclass(frozen=True)
-class RowsHead(Head):
+class RowsHeader(Header):
     """Tuples for one input of an operator; they are the body of the message."""
 
     kind = "rows"
@@ -122,12 +122,12 @@ class Attempt(NamedTuple):
     """Who did something: a task, and which of its attempts."""
 
     stage: int
-    partition: int
+    number: int
     attempt: int
 
 
 @dataclass(frozen=True)
-class Goodbye(Head):
+class Goodbye(Header):
     """The last that a task says to a slot of the next stage."""
 
     kind = "goodbye"
@@ -153,7 +153,7 @@ def encode(messages: Sequence[Message]) -> bytes:
 
     Bodies begin at multiples of `ALIGNMENT` from the start of the packet, as Arrow wants its buffers.
     """
-    index = json.dumps([[m.slot, m.kind, m.to, m.head, len(m.body)] for m in messages]).encode()
+    index = json.dumps([[m.slot, m.kind, m.to, m.header, len(m.body)] for m in messages]).encode()
     index += b" " * _gap(LENGTH.size + len(index))
     parts: list[bytes | memoryview] = [LENGTH.pack(len(index)), index]
     for message in messages:
@@ -166,8 +166,8 @@ def decode(packet: bytes) -> Iterator[Message]:
     data = memoryview(packet)
     (length,) = LENGTH.unpack_from(data)
     at = LENGTH.size + length
-    for slot, kind, to, head, size in json.loads(bytes(data[LENGTH.size : at])):
-        yield Message(slot, kind, to, head, data[at : at + size])
+    for slot, kind, to, header, size in json.loads(bytes(data[LENGTH.size : at])):
+        yield Message(slot, kind, to, header, data[at : at + size])
         at += size + _gap(size)
 
 

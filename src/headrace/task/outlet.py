@@ -24,19 +24,15 @@ from headrace.kernels.stateless.split import count_routed
 from headrace.operators.base import AppendedState, Arrangement, Operator
 from headrace.routing import NUMBER, Adaptation
 from headrace.routing.hashing import hash_column_of
-from headrace.task.block_writer import (
-    GroupedBlock,
-    Task,
-    tuple_numbers,
-    write_grouped,
-    write_output,
-)
+from headrace.task.block_writer import GroupedBlock, tuple_numbers, write_grouped
 from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inputs
-from headrace.task.messages import LARGEST_BODY, Attempt, BlockHead, Goodbye, Message, RowsHead, pack
+from headrace.task.messages import LARGEST_BODY, Attempt, BlockHeader, Goodbye, Message, RowsHeader, pack
+from headrace.task.outputs import write_output
 from headrace.task.rejects import Rejects
 from headrace.task.reports import ReportBuilder
 from headrace.task.step_runner import MOST_TUPLES_TOGETHER, EdgeWalk, StepRunner
+from headrace.task.task import Task
 from headrace.task.watermarks import Seen
 from headrace.task.work import TaskTimer
 
@@ -110,7 +106,7 @@ class Outlet:
         """The report, then a goodbye to every slot of the next stage."""
         self.report.doubted(undecided_pairs.take_noted())
         report = self.report.finished(seen, producers, *began.passed())
-        yield self._count(Message.of(self.task.partition % self.epoch.slots, report))
+        yield self._count(Message.of(self.task.number % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.stages:
             for slot in range(self.epoch.slots):
                 yield Message.of(slot, Goodbye(report.task, seen, report.split_times, self._sent[slot]))
@@ -156,7 +152,7 @@ class Outlet:
         if operator.stage == self.task.stage:
             self.handed.add_block(operator.name, edge.input, block)
             return
-        head = BlockHead(operator.name, edge.input, block)
+        header = BlockHeader(operator.name, edge.input, block)
         counts = written.rows
         self.report.loaded(operator.name, edge.input, counts.tolist(), heavy)
         layout = self.epoch.layout_of[operator.name]
@@ -166,7 +162,7 @@ class Outlet:
             rows += written.for_all
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
-                yield self._count(Message.of(slot, head))
+                yield self._count(Message.of(slot, header))
 
     def _with_numbers(self, held: pa.Table, first: int) -> pa.Table:
         """Along every edge that has the same steps a tuple has the same number; along others no tuple has it."""
@@ -177,11 +173,11 @@ class Outlet:
         if operator.stage == self.task.stage:
             self.handed.add_rows(operator.name, edge.input, table)
             return
-        head = RowsHead(operator.name, edge.input)
+        header = RowsHeader(operator.name, edge.input)
         for slot, part in self._by_slot(operator, edge.input, table):
             self.work.delivered(operator.name, edge.input, part.num_rows)
             for chunk in arrow.split_table(part, LARGEST_BODY):
-                yield self._count(Message.of(slot, head, pack(chunk)))
+                yield self._count(Message.of(slot, header, pack(chunk)))
 
     def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         groups = operator.groupings[side].groups(table, self.epoch.groups)

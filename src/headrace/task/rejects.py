@@ -10,10 +10,11 @@ import pyarrow as pa
 from headrace.columnar.types import SUBSTREAM
 from headrace.kernels.stateless.steps import FailedTuples
 from headrace.sources.protocol import UnreadMessages
-from headrace.task.block_writer import Task, write_output
 from headrace.task.epoch import Epoch
 from headrace.task.failure_points import LATE, FailurePoint
+from headrace.task.outputs import write_output
 from headrace.task.reports import ReportBuilder
+from headrace.task.task import Task
 
 
 class Rejects:
@@ -44,7 +45,7 @@ class Rejects:
         self._late, self._failed = {}, {}
 
     def _write(self, result: str, table: pa.Table) -> None:
-        self.report.put_aside(result, write_output(self.epoch, self.task, result, table))
+        self.report.rejected(result, write_output(self.epoch, self.task, result, table))
 
 
 def _with_reasons(table: pa.Table, source: str, reasons: list[str]) -> pa.Table:

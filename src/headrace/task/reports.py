@@ -18,7 +18,7 @@ from headrace.state.bases import ChangeSummary
 from headrace.state.blocks import Block
 from headrace.state.caches import NOT_IN_PLACE
 from headrace.state.manifest import Receipt
-from headrace.task.messages import Attempt, Head
+from headrace.task.messages import Attempt, Header
 from headrace.task.watermarks import Seen, SplitTimes, merge_split_times
 from headrace.task.work import WorkCounts
 
@@ -117,19 +117,19 @@ class StateTableChange:
     rows: Mapping[int, int]  # live rows of every group that was touched
     renewed: tuple[int, ...]  # groups of which this epoch's rows are all
     opened: tuple[int, ...]  # substreams whose table was opened, found in place or not
-    told: ChangeSummary  # of the rows in the block, and of those that they replace
+    summary: ChangeSummary  # of the rows in the block, and of those that they replace
 
     def to_json(self) -> Any:
         block = self.block.to_json() if self.block else None
-        told = [self.told.born, self.told.gone, list(self.told.died.items())]
-        return [self.operator, self.table, block, list(self.rows.items()), self.renewed, self.opened, told]
+        summary = [self.summary.born, self.summary.gone, list(self.summary.died.items())]
+        return [self.operator, self.table, block, list(self.rows.items()), self.renewed, self.opened, summary]
 
     @staticmethod
     def from_json(data: Any) -> StateTableChange:
         operator, table, block, rows, renewed, opened, (born, gone, died) = data
         written = Block.from_json(block) if block else None
-        told = ChangeSummary(born, gone, dict(died))
-        return StateTableChange(operator, table, written, dict(rows), tuple(renewed), tuple(opened), told)
+        summary = ChangeSummary(born, gone, dict(died))
+        return StateTableChange(operator, table, written, dict(rows), tuple(renewed), tuple(opened), summary)
 
 
 @dataclass
@@ -176,19 +176,19 @@ class TaskOutput:
     """Results, or tuples that were put aside: in a block for their sink, or with it already."""
 
     result: str
-    held: Block | Receipt
+    content: Block | Receipt
 
     def to_json(self) -> Any:
-        return [self.result, isinstance(self.held, Receipt), self.held.to_json()]
+        return [self.result, isinstance(self.content, Receipt), self.content.to_json()]
 
     @staticmethod
     def from_json(data: Any) -> TaskOutput:
-        result, with_sink, held = data
-        return TaskOutput(result, Receipt(**held) if with_sink else Block.from_json(held))
+        result, with_sink, content = data
+        return TaskOutput(result, Receipt.from_json(content) if with_sink else Block.from_json(content))
 
 
 @dataclass(frozen=True)
-class Report(Head):
+class Report(Header):
     kind = "report"
     task: Attempt
     stamp: str  # of the attempt, and of no other ever
@@ -272,7 +272,7 @@ class ReportBuilder:
         self._changed: list[StateTableChange] = []
         self._used: dict[str, TableUse] = {}
         self._results: list[TaskOutput] = []
-        self._late: list[TaskOutput] = []
+        self._rejected: list[TaskOutput] = []
         self._notes: dict[str, Mapping[str, Any]] = {}
         self._load: dict[str, GroupLoad] = {}
         self._failed: Counter[tuple[str, str]] = Counter()
@@ -309,19 +309,21 @@ class ReportBuilder:
         rows: Mapping[int, int],
         renewed: Iterable[int],
         opened: Iterable[int],
-        told: ChangeSummary,
+        summary: ChangeSummary,
     ) -> None:
-        self._changed.append(StateTableChange(operator, table, block, dict(rows), tuple(renewed), tuple(opened), told))
+        self._changed.append(
+            StateTableChange(operator, table, block, dict(rows), tuple(renewed), tuple(opened), summary)
+        )
 
     def used(self, operator: str, use: TableUse) -> None:
         self._used.setdefault(operator, TableUse()).add(use)
-        self.work.tables[operator] = self._used[operator].counts
+        self.work.table_use[operator] = self._used[operator].counts
 
-    def result(self, result: str, held: Block | Receipt) -> None:
-        self._results.append(TaskOutput(result, held))
+    def result(self, result: str, content: Block | Receipt) -> None:
+        self._results.append(TaskOutput(result, content))
 
-    def put_aside(self, result: str, held: Block | Receipt) -> None:
-        self._late.append(TaskOutput(result, held))
+    def rejected(self, result: str, content: Block | Receipt) -> None:
+        self._rejected.append(TaskOutput(result, content))
 
     def failed(self, source: str, words: str, tuples: int) -> None:
         self._failed[source, words] += tuples
@@ -352,7 +354,7 @@ class ReportBuilder:
             merged=self._merged,
             changed=self._changed,
             used=self._used,
-            outbox=[*self._results, *self._late],
+            outbox=[*self._results, *self._rejected],
             notes=self._notes,
             load=self._load,
             failed=self._failed,

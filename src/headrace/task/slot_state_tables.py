@@ -34,10 +34,11 @@ from headrace.state import caches, state_tables
 from headrace.state.bases import ChangeSummary
 from headrace.state.blocks import Block
 from headrace.state.manifest import TableState
-from headrace.task.block_writer import AnyNumbers, Task, write_table_rows
+from headrace.task.block_writer import AnyNumbers, write_table_rows
 from headrace.task.epoch import Epoch
 from headrace.task.reports import ReportBuilder, TableUse
 from headrace.task.state_table_groups import StateTableGroups, table_state
+from headrace.task.task import Task
 
 MOST_ROWS_READ = 2_000_000  # rows that are read at once to build tables
 
@@ -133,7 +134,7 @@ class SlotStateTables:
             yield from ((substream, None) for substream in substreams)
             return
         if self._use is None:
-            self._use = caches.CacheUse(self.epoch.run, trust.limit, held=trust.held)
+            self._use = caches.CacheUse(self.epoch.run_id, trust.limit, driver_makes_folder=trust.driver_makes_folder)
         stamps, shape = trust.stamps.get((name, table), {}), repr(self._declared(table).describe())
         for substream in substreams:
             yield substream, self._use.take(name, table, shape, substream, stamps.get(substream))
@@ -180,7 +181,7 @@ class SlotStateTables:
         groups, before = self._groups(table, delta), np.asarray(self._before(table).rows, np.int64)
         if len(others := groups[~self._is_mine(table, groups)]):
             found = np.unique(others).tolist()
-            raise EngineError(f"{self._describe(table)}: groups {found} are not those of slot {self.task.partition}")
+            raise EngineError(f"{self._describe(table)}: groups {found} are not those of slot {self.task.number}")
         if len(old) != len(groups):
             raise EngineError(
                 f"{self._describe(table)}: of {len(groups)} rows, {len(old)} were said to replace one or none"
@@ -241,8 +242,8 @@ class SlotStateTables:
         live = dict(zip(touched.tolist(), change.rows[touched].tolist(), strict=True))
         replaced = change.old[(change.old >= 0) & ~np.isin(change.groups, old)]
         marks = int(np.count_nonzero(np.asarray(rest.column(state_tables.DELETED_COLUMN))))
-        told = ChangeSummary(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
-        self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), told)
+        summary = ChangeSummary(rows.num_rows - marks, marks, _counted(np.concatenate([replaced, died])))
+        self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), summary)
 
     def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> tuple[pa.Table, AnyNumbers]:
         """(all rows that groups hold now: those before the epoch, if there were any, and what changed; the epochs of the

@@ -15,12 +15,13 @@ from headrace.plan import Step
 from headrace.state.blocks import Block, OpenBlock
 from headrace.support.event_time import FOREVER
 from headrace.task import watermarks
-from headrace.task.block_writer import Task, group_reach, open_state_block, slice_for, write_grouped, write_rows
+from headrace.task.block_writer import group_reach, open_state_block, slice_for, write_grouped, write_rows
 from headrace.task.epoch import Epoch
 from headrace.task.failure_points import operator_failure_points
 from headrace.task.inbox import Inputs
 from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.step_runner import StepRunner
+from headrace.task.task import Task
 from headrace.task.trimmed_blocks import blocks_rewritten
 
 
@@ -42,11 +43,15 @@ class EpochSlot:
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.runner, self.report, self.work = runner, runner.report, runner.report.work
-        self.number, self.total, self.run, self.seen = task.partition, epoch.groups, epoch.run, seen
+        self.number, self.group_count, self.run_id, self.seen = task.number, epoch.groups, epoch.run_id, seen
         plan = epoch.plan
-        self.before = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, epoch.clocks))
-        self.after = watermarks.input_watermarks(plan, operator, watermarks.operator_watermarks(plan, clocks))
-        self.bound = FOREVER if epoch.best_effort else min(self.after)
+        self.watermarks_before = watermarks.input_watermarks(
+            plan, operator, watermarks.operator_watermarks(plan, epoch.clocks)
+        )
+        self.watermarks_after = watermarks.input_watermarks(
+            plan, operator, watermarks.operator_watermarks(plan, clocks)
+        )
+        self.complete_below = FOREVER if epoch.best_effort else min(self.watermarks_after)
         self._keeping = SlotStateTables(epoch, operator, task, self.groups(0), self.report) if operator.tables else None
 
     def __enter__(self) -> Self:
@@ -72,9 +77,11 @@ class EpochSlot:
     def trimmed(self, side: int) -> list[Block]:
         assert isinstance(self.operator, AppendedState)
         blocks = [*self.old(side), *self.new(side)]
-        return blocks_rewritten(self.epoch, self.operator, blocks, self.before[side], self.after[side])
+        return blocks_rewritten(
+            self.epoch, self.operator, blocks, self.watermarks_before[side], self.watermarks_after[side]
+        )
 
-    def left(self, side: int, table: pa.Table) -> None:
+    def write_remainder(self, side: int, table: pa.Table) -> None:
         assert isinstance(self.operator, AppendedState)
         if table.num_rows:
             block = write_grouped(self.epoch, self.task, self.operator, side, table).block
@@ -83,13 +90,13 @@ class EpochSlot:
     def rows(self, side: int) -> list[pa.Table]:
         return [rows for inputs in self.given for rows in inputs.rows(self.operator.name, side)]
 
-    def tables(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
+    def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """This slot's groups of each block that has some."""
         parts = self._parts(side)
         if not self.groups(side) and not parts:
             return []
         found = [open_state_block(self.task, self.operator, side, block) for block in blocks]
-        tables = [slice_for(block, self.groups(side, group_reach(block.table)), self.total) for block in found]
+        tables = [slice_for(block, self.groups(side, group_reach(block.table)), self.group_count) for block in found]
         tables += [hot_group_cell(block, *part) for part in parts for block in found]
         self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
@@ -111,14 +118,14 @@ class EpochSlot:
 
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
 
-    def held(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
+    def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Held tuples and those that arrived now, in one table."""
         tables = [open_state_block(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
         tables += [_widen(rows, schema) for rows in self.rows(side)]
         tables = [table for table in tables if table.num_rows]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
-    def hold(self, side: int, table: pa.Table, *, grouped: bool) -> None:
+    def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
         """These rows are this slot's whole part of the new state."""
         if table.num_rows == 0:
             return

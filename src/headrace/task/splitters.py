@@ -38,9 +38,9 @@ def assign_pieces(inputs: Sequence[TakenInput], splitters: Splitters) -> list[li
 
     The largest piece is assigned first, and each piece to the splitter that has the fewest bytes so far.
     """
-    found = [SourcePiece(each.source, piece) for each in inputs for piece in each.pieces(splitters.W)]
+    found = [SourcePiece(each.source, piece) for each in inputs for piece in each.pieces(splitters.window_bytes)]
     sizes = [each.piece.size + OPENING for each in found]
-    return [[found[index] for index in sorted(indices)] for indices in balance_sizes(sizes, splitters.p)]
+    return [[found[index] for index in sorted(indices)] for indices in balance_sizes(sizes, splitters.count)]
 
 
 def balance_sizes(sizes: Sequence[int], most: int) -> list[list[int]]:

@@ -24,13 +24,14 @@ from headrace.sources.protocol import PhysicalWindow
 from headrace.support.durations import format_duration
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER, moment_text
 from headrace.task import slot_state_tables, watermarks
-from headrace.task.block_writer import Task, write_merged
+from headrace.task.block_writer import write_merged
 from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inbox, Inputs
 from headrace.task.messages import Goodbye, Message
 from headrace.task.outlet import Outlet
 from headrace.task.reports import ReportBuilder, SourceCounts
 from headrace.task.slots import EpochSlot
+from headrace.task.task import Task
 from headrace.task.work import TaskTimer
 
 Marks = npt.NDArray[np.bool_]
@@ -136,7 +137,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
             inbox.add(message)
         else:  # for a later stage, or for the driver
             yield outlet.passing(message)
-    _check_complete(inbox, epoch, stage, task.partition)
+    _check_complete(inbox, epoch, stage, task.number)
     report.add_split_times(inbox.split_times)
     clocks = watermarks.advance_clocks(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
@@ -149,7 +150,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
             with report.work.timed(operator.name):
                 slot.keep_tables()
     yield from outlet.flush()
-    _merge_runs(epoch, stage, task, report)
+    _merge_blocks(epoch, stage, task, report)
     yield from outlet.finish(inbox.seen, inbox.producers, began)
 
 
@@ -162,8 +163,8 @@ def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:
         raise EngineError(msg)
 
 
-def _merge_runs(epoch: Epoch, stage: int, task: Task, report: ReportBuilder) -> None:
-    for merge in epoch.merges[task.partition] if epoch.merges else ():
+def _merge_blocks(epoch: Epoch, stage: int, task: Task, report: ReportBuilder) -> None:
+    for merge in epoch.merges[task.number] if epoch.merges else ():
         operator = epoch.plan.by_name[merge.operator]
         if operator.stage != stage:
             continue

@@ -21,10 +21,10 @@ from headrace.kernels.stateless.steps import FailedTuples, run_step
 from headrace.kernels.stateless.unnest import unnest_rows
 from headrace.plan.columns_read import names_of
 from headrace.state.blocks import REPAIR
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
 from headrace.task.failure_points import FailurePoint, step_key
 from headrace.task.rejects import Rejects
+from headrace.task.task import Task
 
 MOST_TUPLES_TOGETHER = 1_000_000  # in one table between steps
 
@@ -72,7 +72,7 @@ class StepRunner:
 
         A predicate that fails stops the run.
         """
-        block = self.epoch.tables[step.table].block
+        block = self.epoch.table_versions[step.table].block
         rows = self.task.reader.open(block).table
         if missing := sorted(table_columns_read(step) - names_of(rows.column_names)):
             raise CorruptState(

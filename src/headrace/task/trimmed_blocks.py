@@ -1,10 +1,10 @@
-"""Blocks that are no state any more though some of their tuples are: the slots wrote those anew.
+"""Trimmed blocks: blocks of state that slots replace in an epoch by a new block with the tuples that are still needed.
 
-    which blocks they are follows from the last manifest, the blocks that arrived and the watermarks
+Each slot rewrites what remains of its own groups. The slot that has group 0 also rewrites the rows that every slot reads.
 
-so every slot and the driver say the same of a block without a word between them. A slot writes what is left of its own
-groups; what every slot reads is written by the slot that has group 0. A block that is merged in the same epoch stays out of
-it: its rows are in another one already.
+Invariant: which blocks are trimmed follows from the last manifest, the blocks that arrived and the watermarks. So every slot
+and the driver decide the same without a message. A block that is merged in the same epoch is not trimmed, because its rows
+are in the merged block.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.task.epoch import Epoch
 def blocks_rewritten(
     epoch: Epoch, operator: AppendedState, blocks: Sequence[Block], before: int, after: int
 ) -> list[Block]:
-    """Those of an input's blocks of which the slots write anew what is left when its watermark goes from one to the other."""
+    """Return the blocks of an input that slots rewrite when its watermark advances from `before` to `after`."""
     merges = [merge for of_slot in epoch.merges for merge in of_slot if merge.operator == operator.name]
     merged = {block.name for merge in merges for block in merge.blocks}
     return [block for block in blocks if block.name not in merged and operator.rewrites(block, before, after)]

@@ -45,7 +45,7 @@ class WorkCounts:
     pairs: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # join: pairs compared
 
     split: dict[str, list[int]] = field(default_factory=dict)  # split: tuples for one substream, for all, for none
-    tables: dict[str, list[float]] = field(
+    table_use: dict[str, list[float]] = field(
         default_factory=dict
     )  # operator: tables found in place; rows read and seconds to build others from blocks; how many of these by each reason
 
@@ -97,12 +97,12 @@ class WorkCounts:
             "opened": dict(self.opened),
             "pairs": dict(self.pairs),
             "split": self.split,
-            "tables": {name: [round(each, 6) for each in counts] for name, counts in self.tables.items()},
+            "tables": {name: [round(each, 6) for each in counts] for name, counts in self.table_use.items()},
         }
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> WorkCounts:
-        return WorkCounts(**data)
+        return WorkCounts(**{key: data[key] for key in data if key != "tables"}, table_use=data["tables"])
 
 
 def sum_counts(parts: Iterable[WorkCounts]) -> WorkCounts:

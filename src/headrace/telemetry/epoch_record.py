@@ -129,14 +129,14 @@ def record_of(before: Manifest | None, after: Manifest, work: WorkCounts, substr
     known = before.sources if before else {}
     rows: dict[str, int] = {}
     for output in after.outbox:
-        rows[output.result] = rows.get(output.result, 0) + output.held.rows
+        rows[output.result] = rows.get(output.result, 0) + output.content.rows
     return EpochRecord(
         after.number,
         sources={name: _source(known.get(name, nothing), now) for name, now in after.sources.items()},
         operators=_operators(after.operators, WorkTotals.edges_of(after), work),
         splits=split_figures(work.split),
         tables=table_sizes(after, before, substreams),
-        table_use={name: TableUse.of(counts) for name, counts in work.tables.items() if any(counts)},
+        table_use={name: TableUse.of(counts) for name, counts in work.table_use.items() if any(counts)},
         versions=version_figures(after),
         results={name: ResultFigures(count, None) for name, count in rows.items()},
         decisions=tuple(after.decisions),
@@ -162,7 +162,7 @@ def slot_figures(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ..
     mine: list[list[Report]] = [[] for _ in range(slots)]
     for report in reports:
         if report.task.stage > 0:  # reading input is no slot's
-            mine[report.task.partition].append(report)
+            mine[report.task.number].append(report)
     return tuple(
         SlotFigures(
             cpu=round(sum(r.cpu for r in each), 6),

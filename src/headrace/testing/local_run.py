@@ -112,9 +112,9 @@ class LocalRun:
                 outlets,
                 settings,
                 tables=tables(nodes.named_tables(*roots)),
-                waiting=started.waiting,
+                outbox_names=started.waiting,
                 labels=result_labels([label_of(each) for each in queries]),
-            )
+            ).open()
             self.driver.deliver_again()
         except BaseException:
             self.store.close()
@@ -137,7 +137,7 @@ class LocalRun:
                 start, stop = (table.num_rows * i // splitters for i in (index, index + 1))
                 windows[index].append(PhysicalWindow(source, table.slice(start, stop - start)))
         execute = partial(execute_locally, windows=windows, storage=self.store.storage)
-        self.driver.run(Position("local"), execute, final=final, idle=idle)
+        self.driver.run_epoch(Position("local"), execute, final=final, idle_sources=idle)
 
     def refresh(self, table: str) -> int:
         """Read a table again, for the epochs to come; the number of its version."""
@@ -155,7 +155,7 @@ class LocalRun:
     def close(self) -> None:
         """Let go of the folder, as a run does that stops or is killed."""
         self.driver._deliverer.close()
-        self.driver.kept.remove()
+        self.driver.cache_index.remove()
         self.store.close()
 
 

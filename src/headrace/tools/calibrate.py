@@ -167,7 +167,7 @@ def _windows(name: str, source: nodes.Source, tuples: int) -> Iterator[pa.Table]
     if isinstance(origin, FilesOrigin):
         yield from (read_head(path, tuples + 1) for path in origin.listing())
     else:
-        yield origin.head(tuples + 1) if hasattr(origin, "head") else origin.table()
+        yield origin.first_rows(tuples + 1) if hasattr(origin, "first_rows") else origin.table()
 
 
 def _times(tables: Sequence[pa.Table]) -> tuple[int, int]:
@@ -203,7 +203,7 @@ def _measured(
         StateStore.open(folder / "state", fsync=False) as store,
     ):
         settings = Settings(slots, keep_failed=keep_failed)
-        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, settings, tables=tables)
+        driver = Driver(_by_ts(plan), {"operators": []}, store, {}, settings, tables=tables).open()
         for number in range(sample.epochs):
             windows = [PhysicalWindow(name, part) for name, part in _part(sample, number)]
             _run(driver, store, windows)
@@ -223,7 +223,7 @@ def _by_ts(plan: p.PhysicalPlan) -> p.PhysicalPlan:
 
 def _run(driver: Driver, store: StateStore, windows: list[PhysicalWindow], *, final: bool = False) -> None:
     each = [[window] for window in windows]  # to a splitter of its own
-    driver.run(Position("sample"), lambda epoch: execute_locally(epoch, each, store.storage), final=final)
+    driver.run_epoch(Position("sample"), lambda epoch: execute_locally(epoch, each, store.storage), final=final)
 
 
 def _part(sample: CalibrationSample, number: int) -> Iterator[tuple[str, pa.Table]]:

@@ -37,7 +37,6 @@ from headrace.sources.files import FilesOrigin
 from headrace.sources.protocol import PhysicalWindow
 from headrace.state.blocks import BlockReader
 from headrace.state.store import StateStore
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
 from headrace.task.in_process import execute_locally
 from headrace.task.messages import Message
@@ -45,6 +44,7 @@ from headrace.task.rejects import Rejects
 from headrace.task.reports import Report, ReportBuilder
 from headrace.task.splitters import SourcePiece, read_windows
 from headrace.task.step_runner import EdgeWalk, StepRunner
+from headrace.task.task import Task
 from headrace.task.work import WorkCounts, sum_counts
 
 SAMPLED_TUPLES = 1_000_000  # of the sample, at least one window
@@ -173,8 +173,8 @@ def measure_epoch(subject: ProfiledSplit, W: int, tuples: int, splitters: int) -
             )
             return messages
 
-        driver = Driver(subject.plan, {"operators": []}, store, {}, Settings(1, bounded=True))
-        driver.run(Position("profile"), execute, final=True)
+        driver = Driver(subject.plan, {"operators": []}, store, {}, Settings(1, bounded=True)).open()
+        driver.run_epoch(Position("profile"), execute, final=True)
     return found[-1]
 
 

@@ -16,7 +16,7 @@ from headrace.errors import DataError, QueryChanged
 from headrace.operators.joins import JoinOperator
 from headrace.reference import reference
 from headrace.routing.hashing import HASH, hash_rows, scale
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.state.blocks import BlockReader, OpenBlock
 from headrace.stream import Stream, node_of
 from headrace.testing import LocalRun, run_locally, table_stream
@@ -271,7 +271,7 @@ def test_blocks_hold_only_what_is_read(
 def test_the_group_is_that_of_the_whole_tuple_also_when_runs_are_merged(
     window: dict[str, object], fan_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sorted_runs, "FAN_IN", fan_in)
+    monkeypatch.setattr(merge_planning, "FAN_IN", fan_in)
     query = wide("a", 0).join(wide("b", 1), on=LESS, **window).map(v="a1")
     run = in_epochs(query, tmp_path / "state")
     whole = SOURCES["a"]

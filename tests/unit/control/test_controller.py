@@ -91,7 +91,7 @@ def test_groups_are_balanced_after_five_reorganisations(begin: str, tmp_path: Pa
     for number in range(11):
         table = second(rng, number, 4_000)
         run.epoch(table.set_column(1, "k", pa.array(keys.draw(rng, 4_000))))
-        layout = run.driver._epoch(final=False, idle=(), quiet={}).layouts["aggregate-1"]
+        layout = run.driver._epoch(final=False, idle_sources=(), idle_partitions={}).layouts["aggregate-1"]
         assert isinstance(layout, Diagonal)
         load = group_work(run.driver.control.measured["aggregate-1"]).tolist()
         balance.append(imbalance(slot_loads(layout.owner, layout.splits, load, 4)))
@@ -113,7 +113,7 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     splits = []
     for number in range(40):
         run.epoch({n: parts[number] for n, parts in tables.items()})
-        layout = run.driver._epoch(final=False, idle=(), quiet={}).layouts["join-1"]
+        layout = run.driver._epoch(final=False, idle_sources=(), idle_partitions={}).layouts["join-1"]
         assert isinstance(layout, Diagonal)
         splits.append({split.group for split in layout.splits})
     run.end()
@@ -223,8 +223,8 @@ def test_an_epoch_with_much_more_to_read_does_not_wait_for_a_decision() -> None:
     assert control.splitters_for(64 << 20) is None  # nothing was decided
     control.reorganise(9, 64, {})
     few, many = (control.splitters_for(size) for size in (64 << 20, 64 << 30))
-    assert few == control.splitters and few is not None and few.p == 2
-    assert many is not None and many.p == 8
+    assert few == control.splitters and few is not None and few.count == 2
+    assert many is not None and many.count == 8
     assert control.splitters == few  # and that it was once so much changes nothing
     control.frozen = True
     assert control.splitters_for(64 << 30) == few
@@ -234,7 +234,7 @@ def test_splitters_are_no_more_than_slots_and_nobodys_where_the_policy_says_so()
     control = splitting(100.0)
     control.active = control.limit = 3
     control.reorganise(9, 64, {})
-    assert control.splitters is not None and control.splitters.p == 3
+    assert control.splitters is not None and control.splitters.count == 3
     off = splitting(100.0, splitters=False)
     assert off.reorganise(9, 64, {}) == [] and off.splitters_for(1 << 30) is None
 
@@ -249,7 +249,7 @@ def test_a_look_at_what_would_be_decided_decides_nothing() -> None:
 def test_one_epoch_that_took_long_is_not_taken_for_the_load() -> None:
     control = splitting(0.36)
     control.reorganise(9, 64, {})
-    assert control.splitters is not None and control.splitters.p == 6
+    assert control.splitters is not None and control.splitters.count == 6
     control.observe({}, {}, [0.0] * 8, 1.0, SplitLoad(6, 1e6, 64 << 20, 1.44, 0.24))  # 8 would be best for that
     assert control.splitting is not None and control.splitting.cpu == pytest.approx(0.36 + 0.4 * 1.08)
     assert control.reorganise(14, 64, {}) == []

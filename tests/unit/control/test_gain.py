@@ -44,7 +44,7 @@ class Small:
         share = np.ones(GROUPS) if weights is None else np.asarray(weights, dtype=float)
         counts = [self.r.poisson(tuples * share / share.sum()).tolist() for _ in range(2)]
         load = GroupLoad([counts[0], counts[1]], [[HeavyKey(7, max(counts[0]), "7")], []])
-        tasks = self.control.splitters.p if self.control.splitters else self.control.active
+        tasks = self.control.splitters.count if self.control.splitters else self.control.active
         each = cpu * self.r.lognormal(0.0, 0.5, tasks) / tasks
         slots = self.control.active
         busy = np.minimum(cpu * self.r.lognormal(0.0, 0.5, slots) / slots, seconds).tolist()

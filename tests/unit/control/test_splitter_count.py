@@ -30,7 +30,7 @@ from headrace.control.splitter_count import (
     window_size,
 )
 from headrace.driver.driver import Driver, Settings
-from headrace.driver.layouts import _splitting
+from headrace.driver.layouts import _split_load
 from headrace.sinks import memory
 from headrace.state.store import StateStore
 from headrace.stream import node_of
@@ -51,7 +51,7 @@ NOW = st.builds(Splitters, st.integers(1, 64), st.sampled_from([1 << power for p
 def test_what_is_chosen_is_as_good_as_any_but_for_what_is_not_worth_it(
     found: SplitLoad, now: Splitters, most: int
 ) -> None:
-    p = choose_splitters(found, now, most, WORTH).p
+    p = choose_splitters(found, now, most, WORTH).count
     assert 1 <= p <= most
     for other in range(1, most + 1):
         assert splitter_seconds(found, p) * (1 - WORTH) <= (splitter_seconds(found, other) + SECONDS) * (1 + 1e-9)
@@ -68,19 +68,19 @@ def test_new_windows_are_neither_small_nor_large_nor_far_off(found: SplitLoad, n
     chosen = choose_splitters(found, now, most, WORTH)
     if chosen == now:
         return
-    assert SMALLEST_WINDOW <= chosen.W <= LARGEST_WINDOW and chosen.W.bit_count() == 1
-    right = window_size(found.bytes / (4 * chosen.p))
-    assert right / 4 < chosen.W < right * 4
-    assert chosen.W == now.W or not right / 4 < now.W < right * 4
+    assert SMALLEST_WINDOW <= chosen.window_bytes <= LARGEST_WINDOW and chosen.window_bytes.bit_count() == 1
+    right = window_size(found.bytes / (4 * chosen.count))
+    assert right / 4 < chosen.window_bytes < right * 4
+    assert chosen.window_bytes == now.window_bytes or not right / 4 < now.window_bytes < right * 4
 
 
 def test_few_tuples_want_one_splitter_and_many_one_for_each_slot() -> None:
     now = Splitters(8, 16 << 20)
-    assert choose_splitters(load(0.001, tasks=8), now, 8, WORTH).p == 1
-    assert choose_splitters(load(100.0, tasks=4), Splitters(4, 16 << 20), 8, WORTH).p == 8
+    assert choose_splitters(load(0.001, tasks=8), now, 8, WORTH).count == 1
+    assert choose_splitters(load(100.0, tasks=4), Splitters(4, 16 << 20), 8, WORTH).count == 8
     few, more = load(MORE * 36, tasks=8), load(MORE * 100, tasks=8)
-    assert choose_splitters(few, now, 64, WORTH).p == choose_splitters(more, now, 64, WORTH).p == 8
-    assert choose_splitters(load(MORE * 25), Splitters(1, 16 << 20), 64, WORTH).p == 5  # the root of S / x
+    assert choose_splitters(few, now, 64, WORTH).count == choose_splitters(more, now, 64, WORTH).count == 8
+    assert choose_splitters(load(MORE * 25), Splitters(1, 16 << 20), 64, WORTH).count == 5  # the root of S / x
 
 
 def test_windows_that_are_too_large_to_be_dealt_evenly_become_smaller() -> None:
@@ -91,14 +91,14 @@ def test_windows_that_are_too_large_to_be_dealt_evenly_become_smaller() -> None:
 
 
 def test_fewer_slots_than_splitters_are_not_left_so() -> None:
-    assert choose_splitters(load(MORE * 16), Splitters(4, 16 << 20), 3, WORTH).p == 3
+    assert choose_splitters(load(MORE * 16), Splitters(4, 16 << 20), 3, WORTH).count == 3
 
 
 def follow(loads: list[float], noise: float, most: int = 64) -> list[int]:
     chance, now, found = random.Random(3), Splitters(1, 16 << 20), []
     for each in loads:
         now = choose_splitters(load(each * chance.uniform(1 - noise, 1 + noise)), now, most, WORTH)
-        found.append(now.p)
+        found.append(now.count)
     return found
 
 
@@ -135,15 +135,15 @@ def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
         table_stream(table, name="s").aggregate(by=["k"], window="1 second", n="count(*)"), tmp_path / "s", slots=2
     )
     found: list[SplitLoad | None] = []
-    decide = run.driver.adapting.decide
+    decide = run.driver.layouts.decide
 
     def listen(epoch: Any, reports: Any, *others: Any) -> Any:
-        found.extend(_splitting(reports, read) for read in ({}, {"s": 500}, {"t": 500}))
+        found.extend(_split_load(reports, read) for read in ({}, {"s": 500}, {"t": 500}))
         cpu = [report.cpu for report in reports if report.task.stage == 0]
         assert found[1] == SplitLoad(3, 30, 500, sum(cpu), max(cpu)) and len(cpu) == 3
         return decide(epoch, reports, *others)
 
-    run.driver.adapting.decide = listen  # type: ignore[method-assign]
+    run.driver.layouts.decide = listen  # type: ignore[method-assign]
     run.epoch(table, splitters=3)
     run.close()
     assert found[0] is found[2] is None and run.driver.control.splitting is None  # no files
@@ -153,7 +153,9 @@ def test_what_the_reports_of_an_epoch_say(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "fixed", [FixedSplitters(3, 5_000), FixedSplitters(p=3), FixedSplitters(W=5_000), FixedSplitters()], ids=str
+    "fixed",
+    [FixedSplitters(3, 5_000), FixedSplitters(count=3), FixedSplitters(window_bytes=5_000), FixedSplitters()],
+    ids=str,
 )
 def test_given_splitters_are_used_in_every_epoch_and_not_changed(tmp_path: Path, fixed: FixedSplitters) -> None:
     """One splitter takes 100 s of every epoch, which is worth a change if nothing is given."""
@@ -161,12 +163,12 @@ def test_given_splitters_are_used_in_every_epoch_and_not_changed(tmp_path: Path,
     plan = compile_query([node_of(query.aggregate(by=["k"], window="1 second", n="count(*)"))])
     settings = Settings(2, policy=Policy(every=1), limit=8, splitters=fixed)
     with StateStore.open(tmp_path / "state") as store:
-        driver = Driver(plan, {"operators": []}, store, dict.fromkeys(plan.results, memory()), settings)
+        driver = Driver(plan, {"operators": []}, store, dict.fromkeys(plan.results, memory()), settings).open()
         for slots in (2, 8):
-            driver.adapting.set_slots(slots, None)
-            assert driver.adapting.splitters(1 << 30) == Splitters(fixed.p or slots, fixed.W or USUAL)
+            driver.layouts.set_slots(slots, None)
+            assert driver.layouts.splitters(1 << 30) == Splitters(fixed.count or slots, fixed.window_bytes or USUAL)
             driver.control.observe({}, {}, [0.0] * slots, 1.0, load(100.0))
             decided = [decision.kind for decision in driver.control.reorganise(0, 64, {})]
             assert decided == ([] if fixed.is_fixed else ["splitters"])
-            assert fixed.is_fixed or driver.adapting.splitters(1 << 30).p == slots
+            assert fixed.is_fixed or driver.layouts.splitters(1 << 30).count == slots
             driver.control.splitters = None

@@ -22,7 +22,7 @@ from headrace.run.deployed_plan import deploy_query
 from headrace.sources.files import read_file
 from headrace.spark.task_errors import error_of_job
 from headrace.state.blocks import Block
-from headrace.state.sorted_runs import FAN_IN, MOST_MERGED_ROWS, large_run, merge_pieces, mergeable_runs
+from headrace.state.merge_planning import FAN_IN, MOST_MERGED_ROWS, large_run, merge_pieces, mergeable_runs
 from headrace.stream import node_of
 from headrace.task.in_process import execute_locally
 from headrace.testing import LocalRun, run_locally, table_stream
@@ -85,7 +85,9 @@ def test_sources_that_fall_silent_together_do_not_hold_each_other_back(tmp_path)
     run = LocalRun(query, tmp_path / "state")
     run.epoch({"a": keyed(1), "b": keyed(55)})
     assert run.results().num_rows == 0
-    run.driver.run(position.Position("local"), lambda e: execute_locally(e, [[]], run.store.storage), idle=["a", "b"])
+    run.driver.run_epoch(
+        position.Position("local"), lambda e: execute_locally(e, [[]], run.store.storage), idle_sources=["a", "b"]
+    )
     assert run.results().num_rows == 1
     run.close()
 

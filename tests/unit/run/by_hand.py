@@ -116,7 +116,7 @@ class HandRun:
         )
         return SimpleNamespace(
             settings=SimpleNamespace(static=()),
-            adapting=SimpleNamespace(backlog=0, splitters=lambda _: Splitters(1)),
+            layouts=SimpleNamespace(backlog=0, splitters=lambda _: Splitters(1)),
             progress=Progress(epoch=0),
             ledgers={"files": ledger},
             plan=SimpleNamespace(operators=[]),
@@ -126,10 +126,10 @@ class HandRun:
             last=None,
             running=None,
             busy=[],
-            run=self._epoch,
+            run_epoch=self._epoch,
             end=self._end,
             deliver_again=lambda: None,
-            tell_again=lambda: None,
+            publish_again=lambda: None,
             hurry=lambda: None,
         )
 
@@ -152,10 +152,19 @@ class HandRun:
         self.seen(self.looks)
         return list(self.files)
 
-    def _epoch(self, position: Position, execute: Any, *, final: bool, idle: list[str], quiet: Any, taken: Any) -> None:
+    def _epoch(
+        self,
+        position: Position,
+        execute: Any,
+        *,
+        final: bool,
+        idle_sources: list[str],
+        idle_partitions: Any,
+        taken: Any,
+    ) -> None:
         self.within()
         execute(None)
-        self.epochs.append((final, len(taken["files"]), idle))
+        self.epochs.append((final, len(taken["files"]), idle_sources))
         self.files = [file for file in self.files if file not in taken["files"]]
 
     def _end(self, error: BaseException | None) -> None:

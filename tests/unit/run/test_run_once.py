@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -192,7 +191,7 @@ class Listed:
         files = self.ledger.choose(self.ledger.waiting())
         windows = [[PhysicalWindow("s", read_file(self.ledger.path(f), (f.bytes, f.modified)))] for f in files] or [[]]
         execute = partial(execute_locally, windows=windows, storage=self.local.store.storage)
-        self.local.driver.run(Position("files"), execute, taken={"s": files}, final=not files)
+        self.local.driver.run_epoch(Position("files"), execute, taken={"s": files}, final=not files)
         return bool(files)
 
 
@@ -237,7 +236,8 @@ def test_the_driver_maps_no_deleted_block(tmp_path):
     for number in range(16):
         put(tmp_path / "in", number)
     run = Listed(QUERIES["windows"](stream_of(rows(0))), tmp_path, files_per_epoch=1)
-    run.local.driver = replace(run.local.driver, driven={"s": FilesOrigin(None, tmp_path / "in", 1)})
+    run.local.driver.driven = {"s": FilesOrigin(None, tmp_path / "in", 1)}
+    run.local.driver.open()
     run.ledger, before = run.local.driver.ledgers["s"], taken_blocks(tmp_path)
     for _ in range(16):
         assert run.epoch()

@@ -32,9 +32,10 @@ from headrace.state import BlockReader, StateStore
 from headrace.state.head import head_name
 from headrace.state.storage import LocalStorage
 from headrace.task import in_process
-from headrace.task.block_writer import LONGEST_RECEIPT, Task, write_part
+from headrace.task.outputs import LONGEST_RECEIPT, write_part
 from headrace.task.reports import Report
 from headrace.task.stages import run_splitter
+from headrace.task.task import Task
 from headrace.testing import LocalRun, table_stream
 from tests.helpers import numbered
 
@@ -339,7 +340,7 @@ def test_the_outbox_holds_receipts_and_no_blocks(tmp_path: Path):
     with running(tmp_path / "state", sink) as run:
         run.epoch(numbered(1, 2, 3), splitters=2)
         assert run.store.last is not None
-        assert [(output.part, output.held.rows) for output in run.store.last.outbox] == [(0, 1), (1, 2)]
+        assert [(output.part, output.content.rows) for output in run.store.last.outbox] == [(0, 1), (1, 2)]
         assert run.store.last.live_blocks() == ()
         assert run.driver.progress.results_out == 3
     assert seen(tmp_path / "out") == [1, 2, 3]
@@ -409,7 +410,7 @@ def test_a_task_that_outlives_its_collect_leaves_no_part(tmp_path: Path):
     sink, storage = parts_sink(tmp_path / "out"), LocalStorage(tmp_path / "gone")
     task = Task(0, 0, 0, storage, BlockReader(storage))
     other = write(sink, "other", 1, query=OTHER)
-    epoch: Any = SimpleNamespace(query=QUERY, number=0, bounded=True)
+    epoch: Any = SimpleNamespace(state_id=QUERY, number=0, bounded=True)
     with pytest.raises(SinkError, match="holds no state"):
         write_part(epoch, task, sink, "result-0", numbered(1))
     assert left(tmp_path / "out") == [f"_staging-result-0-{OTHER}/000000003.{other['name']}.part"]
@@ -419,7 +420,7 @@ def test_a_task_of_a_run_never_discards_the_parts_of_other_tasks(tmp_path: Path)
     """A run can be started again, and other tasks may have reported their receipts."""
     sink, storage = parts_sink(tmp_path / "out"), LocalStorage(tmp_path / "gone")
     task = Task(0, 0, 0, storage, BlockReader(storage))
-    epoch: Any = SimpleNamespace(query=QUERY, number=0, bounded=False)
+    epoch: Any = SimpleNamespace(state_id=QUERY, number=0, bounded=False)
     for _ in range(2):
         write_part(epoch, task, sink, "result-0", numbered(1))
     assert len(left(tmp_path / "out")) == 2

@@ -365,7 +365,7 @@ def answer(query: Stream, folder: Path, files: Sequence[FileToRead], splitters: 
             windows = [list(read_windows(epoch, hand)) for hand in assign_pieces(files, splitters)]
             return execute_locally(epoch, windows, run.store.storage)
 
-        run.driver.run(Position("local"), execute)
+        run.driver.run_epoch(Position("local"), execute)
         assert run.driver.last is not None
         counts = run.driver.last.sources["s"]
         run.end()

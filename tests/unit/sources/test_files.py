@@ -23,7 +23,7 @@ from headrace.sources.file_ledger import FileLedger, TakenFile
 from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema
 from headrace.state import BlockReader, LocalStorage
 from headrace.state.manifest import LedgerState, SourceState
-from headrace.state.sorted_runs import FAN_IN
+from headrace.state.merge_planning import FAN_IN
 from headrace.stream import node_of
 from tests.helpers import numbered
 

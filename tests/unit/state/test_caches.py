@@ -671,12 +671,12 @@ def test_a_process_that_works_on_sweeps_now_and_then(place: Path, monkeypatch: p
 
 def test_a_task_that_comes_late_does_not_make_the_folder_again(place: Path) -> None:
     held = caches.CacheFolder(RUN, LARGE)
-    use = CacheUse(RUN, LARGE, held=True)
+    use = CacheUse(RUN, LARGE, driver_makes_folder=True)
     assert use.reason == "" and held.is_there
     use.close()
     held.remove()
     assert not held.is_there
-    late = CacheUse(RUN, LARGE, held=True)
+    late = CacheUse(RUN, LARGE, driver_makes_folder=True)
     assert "No such file" in late.reason and take(late, FIRST).why == NO_SPACE
     late.close()
     assert not list(place.iterdir())

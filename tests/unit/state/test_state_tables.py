@@ -23,13 +23,13 @@ from headrace.processor import StateTable
 from headrace.state import BlockReader, OperatorState, bases, block_name, state_tables
 from headrace.state.blocks import Block, write_block
 from headrace.state.manifest import TableState
-from headrace.state.sorted_runs import FAN_IN
+from headrace.state.merge_planning import FAN_IN
 from headrace.task import state_table_groups
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
 from headrace.task.reports import Report, ReportBuilder
 from headrace.task.slot_state_tables import SlotStateTables
-from headrace.task.stages import _merge_runs
+from headrace.task.stages import _merge_blocks
+from headrace.task.task import Task
 from tests.memory import MemoryStorage
 
 Key = tuple[Any, ...]
@@ -145,7 +145,7 @@ class World:
             old = np.array([self.at[key] if key in self.rows else -1 for key in (*owned, *lost)], np.int64)
             kept.change("t", self.as_table(owned.values()), self.as_keys(lost), old)
         kept.write()
-        _merge_runs(epoch, 1, task, report)
+        _merge_blocks(epoch, 1, task, report)
         return report.finished({}, [], 0.0, 0.0)
 
     def as_table(self, rows: Any) -> pa.Table:
@@ -339,7 +339,7 @@ def broken_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def finished(self: ReportBuilder, *given: Any) -> Report:
         report = real(self, *given)
-        before = told.setdefault((id(monkeypatch), self.task.partition), [])
+        before = told.setdefault((id(monkeypatch), self.task.number), [])
         if self.task.attempt:
             report = replace(report, changed=[*before, *report.changed])
         before[:] = report.changed

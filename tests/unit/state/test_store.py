@@ -63,7 +63,7 @@ def test_state_comes_back(tmp_path: Path) -> None:
             commit_values(store, value)
     with StateStore.open(tmp_path / "s") as again:
         assert again.last == store.last and again.state_id == store.state_id
-        assert again.run != store.run
+        assert again.run_id != store.run_id
         assert values_of(again) == [0, 1, 2]
         commit_values(again, 3)
         assert values_of(again) == [0, 1, 2, 3]
@@ -620,9 +620,9 @@ def test_ghost_writer_takes_the_number_first() -> None:
     storage = filled()
     store, ghost = StateStore(storage), StateStore(storage)
     storage.inject("publish", "ghost", data=ghost.draft().to_bytes())
-    with pytest.raises(WriterConflict, match=ghost.run):
+    with pytest.raises(WriterConflict, match=ghost.run_id):
         commit_values(store, 3)
-    assert StateStore(storage).last.run == ghost.run
+    assert StateStore(storage).last.run == ghost.run_id
 
 
 @pytest.mark.parametrize("kind", ["before", "after"])

@@ -19,9 +19,19 @@ from headrace.state import Block, BlockReader, Manifest, block_name
 from headrace.state.bases import ChangeSummary
 from headrace.state.caches import STAMP
 from headrace.stream import node_of
-from headrace.task.block_writer import Task
 from headrace.task.epoch import Epoch
-from headrace.task.messages import Attempt, BlockHead, Goodbye, Head, Message, RowsHead, decode, encode, pack, unpack
+from headrace.task.messages import (
+    Attempt,
+    BlockHeader,
+    Goodbye,
+    Header,
+    Message,
+    RowsHeader,
+    decode,
+    encode,
+    pack,
+    unpack,
+)
 from headrace.task.reports import (
     MergedBlocks,
     Report,
@@ -33,6 +43,7 @@ from headrace.task.reports import (
     TaskOutput,
 )
 from headrace.task.stages import run_stage
+from headrace.task.task import Task
 from headrace.task.watermarks import SourceClock
 from headrace.task.work import WorkCounts, WorkTotals, sum_counts
 from headrace.testing import table_stream
@@ -58,7 +69,7 @@ def report() -> Report:
     task.changed("apply-1", "tolls", None, {1: 0}, [1], [], ChangeSummary(0, 0, {}))
     for many in (2, 3):
         task.used("apply-1", TableUse(many, {"cold": 1}, 10, 0.5, "x"))
-    task.put_aside("late:calls", block(6))
+    task.rejected("late:calls", block(6))
     task.result("result-0", block(7))
     task.add_notes("join-2", {"given": [1, 2]})
     task.add_notes("join-2", {"given": [3, 4]})
@@ -79,13 +90,13 @@ def report() -> Report:
     )
 
 
-def heads() -> list[Head]:
+def heads() -> list[Header]:
     goodbye = Goodbye(Attempt(0, 1, 9), {"calls": {"": 5, "t/1": 7}, "others": {"": None}}, {"split-1": 5}, 12)
-    return [BlockHead("join-1", 1, block()), RowsHead("join-1", 0), goodbye, report()]
+    return [BlockHeader("join-1", 1, block()), RowsHeader("join-1", 0), goodbye, report()]
 
 
 @pytest.mark.parametrize("head", heads(), ids=lambda head: head.kind)
-def test_a_record_comes_back_from_the_wire_as_it_was_sent(head: Head) -> None:
+def test_a_record_comes_back_from_the_wire_as_it_was_sent(head: Header) -> None:
     sent = [Message.of(slot, head, pack(ROWS)) for slot in range(3)]
     came = list(decode(encode(sent)))
     assert came == sent and [message.slot for message in came] == [0, 1, 2]
@@ -94,9 +105,9 @@ def test_a_record_comes_back_from_the_wire_as_it_was_sent(head: Head) -> None:
 
 
 def test_the_text_of_a_record_is_made_once_however_many_slots_it_goes_to() -> None:
-    head = BlockHead("join-1", 1, block())
+    head = BlockHeader("join-1", 1, block())
     one, two = (Message.of(slot, head) for slot in range(2))
-    assert one.head is two.head
+    assert one.header is two.header
 
 
 def test_a_report_says_what_was_told_to_it() -> None:
@@ -126,7 +137,7 @@ def test_a_report_says_what_was_told_to_it() -> None:
 
 def test_a_message_of_another_kind_is_not_taken_for_one() -> None:
     with pytest.raises(EngineError, match="a message of kind 'rows' came where one of kind 'goodbye' belongs"):
-        Message.of(0, RowsHead("join-1", 0)).read(Goodbye)
+        Message.of(0, RowsHeader("join-1", 0)).read(Goodbye)
 
 
 # --- in a stage ------------------------------------------------------------------------------------------------------
@@ -142,7 +153,7 @@ def stage(messages: list[Message]) -> list[Message]:
 
 
 def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
-    later = Message(0, BlockHead.kind, "join-9", "this is no JSON")
+    later = Message(0, BlockHeader.kind, "join-9", "this is no JSON")
     driver = Message(0, Report.kind, "", "nor is this")
     goodbye = Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, 2))
     out = stage([later, driver, goodbye])
@@ -156,7 +167,7 @@ def test_what_was_promised_and_did_not_come_ends_the_epoch() -> None:
 
 
 def test_rows_reach_the_operator_that_they_are_for() -> None:
-    rows = Message.of(0, RowsHead("aggregate-1", 0), pack(ROWS))
+    rows = Message.of(0, RowsHeader("aggregate-1", 0), pack(ROWS))
     out = stage([rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": {"": 2}}, {"split-1": 7}, 1))])
     found = out[-1].read(Report)
     assert [each.operator for each in found.replaced] == ["aggregate-1"]
@@ -174,7 +185,7 @@ def test_work_adds_up_and_comes_back() -> None:
         work.out["b"] += rows
         work.cpu["b"] += rows / 8
         work.divided("s", rows, 1, 0)
-        work.tables["b"] = TableUse(rows, {STAMP: 1}, 10, 0.125).counts
+        work.table_use["b"] = TableUse(rows, {STAMP: 1}, 10, 0.125).counts
     two.read["b"] += 5
     both = sum_counts([one, two])
     assert both.to_json() == {
@@ -182,7 +193,7 @@ def test_work_adds_up_and_comes_back() -> None:
         "read": {"b": 5}, "opened": {}, "pairs": {}, "split": {"s": [7, 2, 0]},
         "tables": {"b": [7, 20, 0.25, 0, 0, 2, 0, 0, 0, 0]},
     }  # fmt: skip
-    assert TableUse.of(both.tables["b"]) == TableUse(7, {STAMP: 2}, 20, 0.25)
+    assert TableUse.of(both.table_use["b"]) == TableUse(7, {STAMP: 2}, 20, 0.25)
     assert one.edges == {"a>b": [10, 3]}, "parts stay as they are"
     stored = WorkTotals((("a>b", "a", "b"),), 4, both, {"b": 1.5})
     assert WorkTotals.from_json(json.loads(json.dumps(stored.to_json()))) == stored

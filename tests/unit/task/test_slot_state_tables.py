@@ -156,7 +156,7 @@ class Summed:
                 messages = execute_locally(epoch, windows, self.run.store.storage)
             return messages
 
-        self.run.driver.run(Position("local"), execute)
+        self.run.driver.run_epoch(Position("local"), execute)
 
     def rows(self) -> list[tuple[int, str | None, int]]:
         """As `read_state` should have them."""

@@ -115,6 +115,6 @@ def test_progress_knows_the_epoch_that_is_under_way(tmp_path):
         raise EngineError("enough")
 
     with pytest.raises(EngineError):
-        run.driver.run(Position("local"), look)
+        run.driver.run_epoch(Position("local"), look)
     assert seen[0][0] >= 0 and seen[0][1] == [1.0, 1.0]
     assert run.driver.running is None and run.driver.busy == []

@@ -49,8 +49,8 @@ class Candidates:
         return int((self.last - self.first).sum())
 
     def __iter__(self) -> Iterator[tuple[Numbers, Numbers]]:
-        for moving, still in expand_ranges(self.first, self.last):
-            rows = {self.near.moving: moving, self.near.point[0]: self.order[still]}
+        for moving, fixed in expand_ranges(self.first, self.last):
+            rows = {self.near.moving: moving, self.near.point[0]: self.order[fixed]}
             yield rows["l"], rows["r"]
 
 

@@ -15,19 +15,23 @@ from headrace.expressions import JoinPredicate, KeyEquality
 
 @dataclass(frozen=True)
 class Strip:
-    """A window as an interval: a tuple of the moving side pairs with tuples in [place - back, place + ahead]."""
+    """A window as an interval that moves with the tuples of one side, over the tuples of the other, fixed side.
+
+    A tuple of the moving side pairs with the tuples whose `fixed_column` lies in
+    [moving_column - back, moving_column + ahead].
+    """
 
     moving: int  # 0: L moves over R, 1: R moves over L
-    place: str  # column of the moving side
-    position: str  # column of the other side
+    moving_column: str  # column of the moving side
+    fixed_column: str  # column of the fixed side
     back: int
     ahead: int
 
     @property
     def sql(self) -> str:
         a, b = ("l", "r") if self.moving == 0 else ("r", "l")
-        low, high = f"{a}.{self.place} - {self.back}", f"{a}.{self.place} + {self.ahead}"
-        return f"({b}.{self.position} >= {low} AND {b}.{self.position} <= {high})"
+        low, high = f"{a}.{self.moving_column} - {self.back}", f"{a}.{self.moving_column} + {self.ahead}"
+        return f"({b}.{self.fixed_column} >= {low} AND {b}.{self.fixed_column} <= {high})"
 
 
 class PairColumns(Protocol):

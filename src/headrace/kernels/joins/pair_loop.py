@@ -1,6 +1,6 @@
 """Loops over pairs, compiled for one predicate: what a join does when no index can help, or not enough.
 
-The loop runs over the moving side; each of its tuples meets a range of the still side. One pass over that range fills a
+The loop runs over the moving side; each of its tuples meets a range of the fixed side. One pass over that range fills a
 mask without a branch (so that the compiler uses vector instructions), and a second pass, only where something was found,
 writes row numbers. Of some pairs the loop does not know what DuckDB would say; those come marked, and where they are too many,
 it gives up.
@@ -44,7 +44,7 @@ PAIRS_PER_BATCH = 1 << 20  # row numbers written before they are handed on
 FIRST_BATCH_PAIRS = 1 << 14  # the first time; then twice as many, and again, so that much doubt is seen early
 
 _SOURCE = """
-def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask, moving_out, still_out, unsure_out):
+def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask, moving_out, fixed_out, unsure_out):
     found = 0
     for i in range(start, len(places)):
         begin = first[i]
@@ -65,7 +65,7 @@ def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask
             for j in range(count):
                 if mask[j]:
                     moving_out[found] = i
-                    still_out[found] = begin + j
+                    fixed_out[found] = begin + j
                     unsure_out[found] = mask[j] > 1
                     found += 1
     return len(places), found
@@ -74,7 +74,7 @@ def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask
 
 @dataclass(frozen=True)
 class PairRanges:
-    """The pairs to look at: row i of the moving table and rows first[i] .. last[i] - 1 of the still one.
+    """The pairs to look at: row i of the moving table and rows first[i] .. last[i] - 1 of the fixed one.
 
     Of those the window admits the pairs with  position in [place - back, place + ahead].
     """
@@ -107,7 +107,7 @@ class BoundLoop:
         return _compiled(_generate(self.source, moving))
 
     def compiles(self, moving: int) -> bool:
-        """Whether the compiler takes the source: it is tried on no pair. What it does not take DuckDB still does."""
+        """Whether the compiler takes the source: it is tried on no pair. What it does not take DuckDB fixed does."""
         none, no_pairs = (
             _fixed(np.empty(0, np.int64)),
             (np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)),
@@ -239,7 +239,7 @@ def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class PairLoop:
-    """Row numbers (moving, still) of the pairs that window and predicate admit, some at a time; True: DuckDB must say so.
+    """Row numbers (moving, fixed) of the pairs that window and predicate admit, some at a time; True: DuckDB must say so.
 
     patient: however many those are. Else it gives up: of the moving rows from `done` on nothing was said.
     """
@@ -273,7 +273,7 @@ class PairLoop:
 
 
 def _generate(source: LoopSource, moving: int) -> str:
-    """Source in which a variable of the moving side is read once per tuple, one of the still side once per pair."""
+    """Source in which a variable of the moving side is read once per tuple, one of the fixed side once per pair."""
     side = "lr"[moving]
     hoisted, lines = [], []
     for variable in source.variables:

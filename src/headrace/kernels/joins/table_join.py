@@ -220,16 +220,16 @@ def band_index(part: BandCondition, side: str, rows: pa.Table) -> BandIndex | No
 def _nearby(part: BandCondition, tuples: pa.Table, table: IndexedTable, left: BandIndex, right: BandIndex) -> Pairs:
     """Every interval looks at one range of the points."""
     moving = "lr".index(part.moving)
-    asking, still = (left, right) if moving == 0 else (right, left)
-    first, last = band.point_ranges(part, *still.values, *asking.values)
+    asking, fixed = (left, right) if moving == 0 else (right, left)
+    first, last = band.point_ranges(part, *fixed.values, *asking.values)
     on, looked_at = table.step.on, int((last - first).sum())
     if on.native is not None and looked_at >= pair_loop.WORTH_COMPILING:
         l = arrow.take_rows(_used(tuples, on.sql, "l"), left.rows)
         r = arrow.take_rows(_used(table.rows, on.sql, "r"), right.rows)
         looped = _loop(on, l, r, _without_window(moving, first, last), patient=True)  # else they are all asked for
         if looped is not None:
-            return _as_rows(moving, asking.rows, still.rows, _decided(on, l, r, looped))
-    return _satisfying(tuples, table, _as_rows(moving, asking.rows, still.rows, expand_ranges(first, last)))
+            return _as_rows(moving, asking.rows, fixed.rows, _decided(on, l, r, looped))
+    return _satisfying(tuples, table, _as_rows(moving, asking.rows, fixed.rows, expand_ranges(first, last)))
 
 
 def _loop(
@@ -241,19 +241,19 @@ def _loop(
 
 
 def _decided(on: JoinPredicate, left: pa.Table, right: pa.Table, looped: pair_loop.PairLoop) -> Pairs:
-    """Pairs (moving, still); DuckDB says what the loop is not sure of."""
-    for moving, still, unsure in looped:
+    """Pairs (moving, fixed); DuckDB says what the loop is not sure of."""
+    for moving, fixed, unsure in looped:
         true, asked = ~unsure, np.flatnonzero(unsure)
-        l, r = (moving[asked], still[asked]) if looped.reach.moving == 0 else (still[asked], moving[asked])
+        l, r = (moving[asked], fixed[asked]) if looped.reach.moving == 0 else (fixed[asked], moving[asked])
         if len(asked):
             true[asked[_asked(on, left, right, l, r)]] = True
-        yield moving[true], still[true]
+        yield moving[true], fixed[true]
 
 
-def _as_rows(moving: int, asking: Numbers, still: Numbers, pairs: Pairs) -> Pairs:
+def _as_rows(moving: int, asking: Numbers, fixed: Numbers, pairs: Pairs) -> Pairs:
     """Places among those that ask and those that are asked, as row numbers of tuples and of the table."""
     for i, j in pairs:
-        yield (asking[i], still[j]) if moving == 0 else (still[j], asking[i])
+        yield (asking[i], fixed[j]) if moving == 0 else (fixed[j], asking[i])
 
 
 def _without_window(moving: int, first: Numbers, last: Numbers) -> pair_loop.PairRanges:

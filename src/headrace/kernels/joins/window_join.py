@@ -84,13 +84,16 @@ def _compare(operator: JoinSpec, strip: Strip, left: pa.Table, right: pa.Table, 
     fitted = pair_loop.bind_columns(compiled, left, right) if compiled and worth else None
     if fitted and fitted.compiles(strip.moving):
         sides = (left, right)
-        places, positions = sides[strip.moving].column(strip.place), sides[1 - strip.moving].column(strip.position)
+        places, positions = (
+            sides[strip.moving].column(strip.moving_column),
+            sides[1 - strip.moving].column(strip.fixed_column),
+        )
         reach = pair_loop.PairRanges.all(
             strip.moving, np.asarray(places), np.asarray(positions), strip.back, strip.ahead
         )
         looped = pair_loop.PairLoop(fitted, reach)
-        for moving, still, unsure in looped:
-            l, r = (moving, still) if strip.moving == 0 else (still, moving)
+        for moving, fixed, unsure in looped:
+            l, r = (moving, fixed) if strip.moving == 0 else (fixed, moving)
             yield from join_results(operator, left, right, *decide_pairs(operator, left, right, l, r, unsure))
         if not looped.gave_up:
             return
@@ -102,23 +105,23 @@ def _compare(operator: JoinSpec, strip: Strip, left: pa.Table, right: pa.Table, 
 
 def slices(strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
     """Pairs of parts of the two tables that together hold every pair the strip admits, each once."""
-    moving, still = (left, right) if strip.moving == 0 else (right, left)
-    if moving.num_rows * still.num_rows <= FEWEST_SLICE_PAIRS or _all_in_reach(strip, moving, still):
+    moving, fixed = (left, right) if strip.moving == 0 else (right, left)
+    if moving.num_rows * fixed.num_rows <= FEWEST_SLICE_PAIRS or _all_in_reach(strip, moving, fixed):
         yield left, right
         return
-    moving, places = _sorted(moving, strip.place)
-    still, positions = _sorted(still, strip.position)
+    moving, places = _sorted(moving, strip.moving_column)
+    fixed, positions = _sorted(fixed, strip.fixed_column)
     for start, stop in _cuts(strip, places, positions):
         first = np.searchsorted(positions, places[start] - strip.back, side="left")
         last = np.searchsorted(positions, places[stop - 1] + strip.ahead, side="right")
         if first < last:
-            parts = (moving.slice(start, stop - start), still.slice(first, last - first))
+            parts = (moving.slice(start, stop - start), fixed.slice(first, last - first))
             yield parts if strip.moving == 0 else (parts[1], parts[0])
 
 
-def _all_in_reach(strip: Strip, moving: pa.Table, still: pa.Table) -> bool:
-    """Whether cutting would save little: the moving side is one slice, and most of the still side can be met."""
-    places, positions = np.asarray(moving.column(strip.place)), np.asarray(still.column(strip.position))
+def _all_in_reach(strip: Strip, moving: pa.Table, fixed: pa.Table) -> bool:
+    """Whether cutting would save little: the moving side is one slice, and most of the fixed side can be met."""
+    places, positions = np.asarray(moving.column(strip.moving_column)), np.asarray(fixed.column(strip.fixed_column))
     low, high = places.min(), places.max()
     if high - low > strip.back + strip.ahead:
         return False

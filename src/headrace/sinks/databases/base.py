@@ -34,7 +34,7 @@ class DatabaseColumn:
 class Session(Protocol):
     """One transaction."""
 
-    def hold(self, *tables: TableName) -> list[str | None]:
+    def lock_tables(self, *tables: TableName) -> list[str | None]:
         """Return for each name what it stands for, such as a table or a view, or None. It stays so until the transaction ends."""
 
     def columns(self, table: TableName) -> list[DatabaseColumn]:

@@ -110,7 +110,7 @@ class _DuckDBSession:
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
 
-    def hold(self, *tables: TableName) -> list[str | None]:
+    def lock_tables(self, *tables: TableName) -> list[str | None]:
         """The transaction sees one state of the file, and fails at its end if another has changed a table since."""
         known = set(self.execute(_NAMES.format("table_name", "duckdb_tables")))
         if all(_name(table) in known for table in tables):  # a look at the catalog takes longer than all else

@@ -186,7 +186,7 @@ class _PostgresSession:
     def __init__(self, cursor: Any) -> None:
         self.cursor = cursor
 
-    def hold(self, *tables: TableName) -> list[str | None]:
+    def lock_tables(self, *tables: TableName) -> list[str | None]:
         """The lock is that of an insert, which keeps those out who would change a table."""
         kind = "(SELECT relkind::text FROM pg_class WHERE oid = to_regclass(${}))"
         asked = ", ".join(kind.format(place) for place in range(1, len(tables) + 1))

@@ -108,7 +108,7 @@ class _SQLiteSession:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 
-    def hold(self, *tables: TableName) -> list[str | None]:
+    def lock_tables(self, *tables: TableName) -> list[str | None]:
         """The transaction is the only one that writes to the file."""
         return [self._kind(table) for table in tables]
 

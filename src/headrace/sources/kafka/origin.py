@@ -64,7 +64,7 @@ class KafkaOrigin:
         """All that is there now."""
         return self._read(None)
 
-    def head(self, rows: int) -> pa.Table:
+    def first_rows(self, rows: int) -> pa.Table:
         """Some of it, from the beginnings of partitions."""
         return self._read(rows)
 

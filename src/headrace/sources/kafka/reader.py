@@ -84,7 +84,7 @@ class _PieceReader:
     def __init__(self, piece: OffsetPiece, rows: Callable[[list[Any], int], _DecodedRows]) -> None:
         self.piece = piece
         self.newest = piece.start - 1  # offset of the last message that came
-        self.held = 0  # bytes in memory, about
+        self.bytes_in_memory = 0  # bytes in memory, about
         self._ended = False
         self._to_rows = rows
         self._messages: list[Any] = []  # that came and are not rows yet
@@ -113,7 +113,7 @@ class _PieceReader:
         self.newest = messages[-1].offset()
         size = sum(map(len, messages)) + sum(len(key) for key in map(_KEY, messages) if key)
         self._size += size
-        self.held += size + ENVELOPE * len(messages)
+        self.bytes_in_memory += size + ENVELOPE * len(messages)
         self._messages += messages
         if len(self._messages) >= AT_ONCE:
             self._decode()
@@ -121,7 +121,7 @@ class _PieceReader:
     def _decode(self) -> None:
         if self._messages:
             rows = self._to_rows(self._messages, self._size)
-            self.held += max(0, rows.table.nbytes - self._size)  # what was compressed, or is spelled out
+            self.bytes_in_memory += max(0, rows.table.nbytes - self._size)  # what was compressed, or is spelled out
             self._rows.append(rows)
             self._messages, self._size = [], 0
 
@@ -129,7 +129,7 @@ class _PieceReader:
         """What came since the last time."""
         self._decode()
         piece, found = self.piece, self._rows or [self._to_rows([], 0)]
-        self._rows, self.held = [], 0
+        self._rows, self.bytes_in_memory = [], 0
         unread = [each.unread for each in found if each.unread is not None]
         return ReadRows(
             pa.concat_tables(each.table for each in found),
@@ -250,8 +250,8 @@ def _place(message: Any) -> tuple[str, int]:
 
 def _too_much(readings: Mapping[TopicPartition, _PieceReader]) -> Iterator[ReadRows]:
     """What must not stay in memory: the largest first, until the rest is little."""
-    while sum(each.held for each in readings.values()) > MOST_GATHERED_BYTES:
-        yield max(readings.values(), key=lambda each: each.held).hand_on()
+    while sum(each.bytes_in_memory for each in readings.values()) > MOST_GATHERED_BYTES:
+        yield max(readings.values(), key=lambda each: each.bytes_in_memory).hand_on()
 
 
 def _demand_not_much(total: int, piece: OffsetPiece) -> None:

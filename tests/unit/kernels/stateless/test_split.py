@@ -27,7 +27,7 @@ from headrace.query import nodes
 from headrace.reference import reference
 from headrace.routing.base import EVERYWHERE
 from headrace.routing.hashing import groups_of
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.stream import Stream, node_of
 from headrace.telemetry.epoch_record import SplitFigures
 from headrace.testing import LocalRun, table_stream
@@ -372,7 +372,7 @@ def test_a_count_window_of_substreams_is_trimmed_however_much_it_holds(
     slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Blocks that are too large to be merged in one piece are merged in several, each of some groups."""
-    monkeypatch.setattr(sorted_runs, "MOST_MERGED_ROWS", 100)
+    monkeypatch.setattr(merge_planning, "MOST_MERGED_ROWS", 100)
     r = random.Random(2)
     rows = [table(*((n * 30 + i, r.randrange(40), "a") for i in range(30))) for n in range(25)]
     stream = table_stream(rows[0], name="a").split(40, by=["k"])
