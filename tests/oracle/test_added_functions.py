@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError, QueryChanged
 from headrace.evolve import added_functions
 from headrace.operators.pane_aggregate import PaneAggregateOperator
 from headrace.reference import reference
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.state.store import StateStore
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
@@ -100,7 +100,7 @@ def test_open_windows_go_on_and_the_new_functions_begin_with_later_ones(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if seed % 2:
-        monkeypatch.setattr(sorted_runs, "FAN_IN", 2)  # rows with and without the new partials are merged
+        monkeypatch.setattr(merge_planning, "FAN_IN", 2)  # rows with and without the new partials are merged
     check(seed, tmp_path)
 
 

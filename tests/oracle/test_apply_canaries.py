@@ -259,7 +259,7 @@ def always_trimmed(patch: pytest.MonkeyPatch) -> None:
 
 def what_waits_is_lost(patch: pytest.MonkeyPatch) -> None:
     always_trimmed(patch)
-    patch.setattr(EpochSlot, "left", lambda *_: None)
+    patch.setattr(EpochSlot, "write_remainder", lambda *_: None)
 
 
 def trimmed_blocks_stay(patch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from headrace.errors import ExpressionError, QueryError, QueryTypeError
 from headrace.kernels.windows import aggregate, top
 from headrace.operators.top import WindowTopOperator
 from headrace.reference import reference
-from headrace.state import sorted_runs
+from headrace.state import merge_planning
 from headrace.stream import Stream
 from headrace.testing import table_stream
 
@@ -125,7 +125,7 @@ def test_of_tuples_that_come_too_late_and_without_an_end(seed: int) -> None:
 @seeds(12)
 def test_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs of blocks are merged by twos, and windows are multiplied one by one."""
-    monkeypatch.setattr(sorted_runs, "FAN_IN", 2)
+    monkeypatch.setattr(merge_planning, "FAN_IN", 2)
     monkeypatch.setattr(aggregate, "MOST_WINDOW_ROWS", 5)
     case = make_case(f"top-layout-{seed}", ("top", "top", "filter"), depth=(1, 1, 2))
     check(case, seed, epochs=6, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed))
@@ -283,7 +283,7 @@ def keeps_too_few_of_a_pane(patch: pytest.MonkeyPatch) -> None:
 
 
 def merges_panes_of_all_groups(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(sorted_runs, "FAN_IN", 2)
+    patch.setattr(merge_planning, "FAN_IN", 2)
     patch.setattr(WindowTopOperator, "merged", lambda self, side, state: state.slice(1))
 
 

@@ -39,7 +39,9 @@ class LimitOperator(ReplacedState, KeyedOperator):
         if not (groups := slot.groups(0)):
             return
         held = slot.waiting_rows(0, self.schemas[0].append(pa.field(RELEASED, pa.int64())), groups)
-        results, kept = release_first(self.by, self.count, held, min(slot.watermarks_after))  # best effort changes nothing
+        results, kept = release_first(
+            self.by, self.count, held, min(slot.watermarks_after)
+        )  # best effort changes nothing
         slot.replace_rows(0, kept, grouped=True)
         yield 0, results
 
