@@ -375,7 +375,7 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: Any) -> None:
-    """Let an IPython shell show Arrow tables and schemas as HTML. In a notebook, `import headrace` does this."""
+    """Let an IPython shell show Arrow tables and schemas as HTML. In a notebook, importing headrace does this."""
     from headrace.showing.notebook import register
 
     register(shell)

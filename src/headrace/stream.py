@@ -71,7 +71,7 @@ class Stream:
         >>> import pyarrow as pa
         >>> from headrace.testing import table_stream
         >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
-        >>> print(s.filter("x > 100").named("alarms"))
+        >>> s.filter("x > 100").named("alarms")
         Stream(ts, k, x) named alarms
         filter x > 100
           source source-1 (ts timestamp[us, tz=UTC], k string, x int64)
@@ -80,7 +80,8 @@ class Stream:
 
     def __str__(self) -> str:
         """The columns with their types as a table, and how the stream is made."""
-        return f"{schema_text(self.schema)}\n\n{nodes.outline(self._node)[0]}"
+        called = "" if self._label is None else f"named {self._label}\n"
+        return f"{schema_text(self.schema)}\n\n{called}{nodes.outline(self._node)[0]}"
 
     def _repr_html_(self) -> str:
         """The same for a notebook. No data is read."""
@@ -294,7 +295,7 @@ class Stream:
         >>> import pyarrow as pa
         >>> from headrace.testing import table_stream
         >>> calls = table_stream(pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "user": ["a", "b"]}), name="calls")
-        >>> print(calls.sample(0.1, by=["user"]))
+        >>> calls.sample(0.1, by=["user"])
         Stream(ts, user)
         sample 0.1 by user
           source calls (ts timestamp[us, tz=UTC], user string)
@@ -323,7 +324,9 @@ class Stream:
         window, every, session: as in `aggregate`.
 
         The results have the columns `ts` (as a result of `aggregate`), those of `by`, `window_start`, `window_end`, `rank`,
-        `tuple_ts` and the other columns of the tuples: `trips.top(3, by=["rider"], order="distance", window="1 minute")`.
+        `tuple_ts` and the other columns of the tuples.
+
+        trips.top(3, by=["rider"], order="distance", window="1 minute")
         """
         if (window is None) == (session is None):
             raise QueryError("top needs exactly one window: window='60 seconds' or session='30 minutes'")
