@@ -181,10 +181,9 @@ class Unnest(Unary):
         kind = self.input.schema.field(self.column).type
         if not pa.types.is_nested(kind):
             raise QueryTypeError(f"unnest takes a column of lists, maps or structs; {self.column!r} is {kind}")
-        if pa.types.is_struct(kind) and (self.outer or self.index is not None):
+        if pa.types.is_struct(kind) and self.index is not None:
             raise QueryError(
-                f"unnest of a struct makes one tuple of one, so it takes no outer= or index=; {self.column!r} is {kind};"
-                " leave them out"
+                f"unnest of a struct makes one tuple of one, so it takes no index=; {self.column!r} is {kind}; leave it out"
             )
         made = [*(field.name for field in self.elements), *([] if self.index is None else [self.index])]
         refuse_added_names(made, EVENT_TIME, "unnest")
