@@ -191,7 +191,8 @@ def test_the_share_that_a_sample_keeps_is_measured(inputs: tuple[Input, Input]) 
     query = inputs[0].stream.sample(0.25, by=["g"])
     root = [node_of(query)]
     tuples = pa.concat_tables(take_sample({"left": root[0].input}, SAMPLE).windows["left"])  # type: ignore[attr-defined]
-    kept = sum(g in set(reference(query)["g"].to_pylist()) for g in tuples["g"].to_pylist()) / tuples.num_rows
+    groups = set(reference(query)["g"].to_pylist())
+    kept = sum(g in groups for g in tuples["g"].to_pylist()) / tuples.num_rows
     figures = calibrate(root, [False], slots=SLOTS, tuples=SAMPLE)
     assert figures.matching["sample-1"] == pytest.approx(kept) != 0.25
     assert figures.passing["left to result-0-1"] == pytest.approx(kept)
