@@ -349,10 +349,12 @@ def test_peek_shows_the_first_messages_and_commits_nothing(
     made, topic = sending.calls(11, 40, 1), a_topic(partitions=1)
     sending.send_mixed(broker.servers, topic, made, 11)
     calls = stream(spark, broker, topic)
-    wanted = calls.filter("seconds > 3").peek(5)
+    wanted = calls.filter("seconds > 3").peek(5, timeout=f"{PATIENCE} seconds")
     assert wanted.num_rows == 5
-    arrived = calls.peek(1000, timeout="3 seconds")
+    arrived = calls.peek(40, timeout=f"{PATIENCE} seconds")
     assert difference(sending.table(made).rename_columns(arrived.column_names), arrived) is None
-    assert difference(wanted, calls.filter("seconds > 3").peek(5)) is None, "the next look begins where the first did"
+    assert difference(wanted, calls.filter("seconds > 3").peek(5, timeout=f"{PATIENCE} seconds")) is None, (
+        "the next look begins where the first did"
+    )
     assert stream(spark, broker, topic, start="latest").peek(5, timeout="1 second").num_rows == 0
     assert once(calls, tmp_path).num_rows == 40

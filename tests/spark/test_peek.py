@@ -39,9 +39,9 @@ def values(table: pa.Table) -> list[int]:
 def test_head_is_in_sequence_and_peek_in_order_of_arrival(spark: Any, folder: Path) -> None:
     s = stream(spark, folder)
     assert values(s.head(4)) == [1, 3, 9, 20]
-    assert values(s.peek(4)) == [20, 25, 21, 3]
-    assert values(s.head()) == [1, 3, 9, 20, 21, 25, 40] and values(s.peek()) == [20, 25, 21, 3, 9, 1, 40]
-    assert s.head(2).schema.equals(s.schema) and s.peek(2).schema.equals(s.schema)
+    assert values(s.peek(4, timeout=LONG)) == [20, 25, 21, 3]
+    assert values(s.head()) == [1, 3, 9, 20, 21, 25, 40] and values(s.peek(timeout=LONG)) == [20, 25, 21, 3, 9, 1, 40]
+    assert s.head(2).schema.equals(s.schema) and s.peek(2, timeout=LONG).schema.equals(s.schema)
 
 
 def test_head_of_a_query_with_windows(spark: Any, folder: Path) -> None:
@@ -59,22 +59,22 @@ def test_show_prints_the_head_and_returns_nothing(spark: Any, folder: Path, caps
 def test_peek_looks_through_stateless_verbs(spark: Any, folder: Path) -> None:
     s = stream(spark, folder)
     odd, rest = s.case("v % 2 = 1")
-    assert values(odd.peek(3)) == [25, 21, 3]
-    assert values(rest.map(v="v + 100").peek()) == [120, 140]
-    assert sorted(values(odd.union(rest).peek(7))) == [1, 3, 9, 20, 21, 25, 40]
+    assert values(odd.peek(3, timeout=LONG)) == [25, 21, 3]
+    assert values(rest.map(v="v + 100").peek(timeout=LONG)) == [120, 140]
+    assert sorted(values(odd.union(rest).peek(7, timeout=LONG))) == [1, 3, 9, 20, 21, 25, 40]
     zones = hr.table(spark.createDataFrame([(3, "three")], "z long, name string"), name="zones")
-    assert rows_of(s.join(zones, on="l.v = r.z").peek(), "name") == [("three",)]
+    assert rows_of(s.join(zones, on="l.v = r.z").peek(timeout=LONG), "name") == [("three",)]
 
 
 def test_peek_of_a_static_dataframe(spark: Any) -> None:
     df = spark.range(50).selectExpr("timestamp_seconds(id) ts", "id v")
     assert values(hr.stream(df, time="ts").filter("v % 10 = 3").peek(3, timeout=LONG)) == [3, 13, 23]
-    assert hr.stream(df, time="ts").filter("v < 0").peek(3).num_rows == 0, "it has an end"
+    assert hr.stream(df, time="ts").filter("v < 0").peek(3, timeout=LONG).num_rows == 0, "it has an end"
 
 
 def test_peek_of_a_streaming_dataframe_leaves_no_query_and_no_checkpoint(spark: Any, folder: Path) -> None:
     df = spark.readStream.schema("ts timestamp, v long").parquet(str(folder))
-    assert sorted(values(hr.stream(df, time="ts").filter("v > 20").peek(10, timeout="20 seconds"))) == [21, 25, 40]
+    assert sorted(values(hr.stream(df, time="ts").filter("v > 20").peek(3, timeout=LONG))) == [21, 25, 40]
     assert not spark.streams.active
     live = spark.readStream.format("rate").option("rowsPerSecond", 20).load()
     found = hr.stream(live, time="timestamp").map(v="value").peek(5, timeout=LONG)
@@ -96,18 +96,18 @@ def test_peek_waits_for_the_first_tuple_of_a_folder_no_longer_than_its_timeout(s
 def test_a_peek_takes_nothing_from_a_run(spark: Any, folder: Path, tmp_path: Path) -> None:
     s = stream(spark, folder)
     before = sorted(tmp_path.rglob("*"))
-    s.peek(2)
+    s.peek(2, timeout=LONG)
     assert sorted(tmp_path.rglob("*")) == before
     sink = hr.sinks.memory()
     assert s.start(sink, checkpoint=tmp_path / "ckpt", once=True, show=False).wait(PATIENCE)
-    s.peek(2)
+    s.peek(2, timeout=LONG)
     assert sorted(values(sink.table())) == [1, 3, 9, 20, 21, 25, 40]
 
 
 def test_late_tuples_are_shown_and_tuples_without_a_time_are_not(spark: Any, tmp_path: Path) -> None:
     table = pa.table({"ts": pa.array([9_000_000, None, 1], pa.timestamp("us", "UTC")), "v": [1, 2, 3]})
     add_file(tmp_path / "in", 0, table)
-    assert values(stream(spark, tmp_path / "in").peek()) == [1, 3]
+    assert values(stream(spark, tmp_path / "in").peek(timeout=LONG)) == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -122,13 +122,13 @@ def test_late_tuples_are_shown_and_tuples_without_a_time_are_not(spark: Any, tmp
 )
 def test_peek_names_the_verb_that_is_not_stateless(spark: Any, folder: Path, verb: str, query: Any) -> None:
     with pytest.raises(hr.QueryError, match=f"stateless verbs only; found {verb}: "):
-        query(stream(spark, folder)).peek()
+        query(stream(spark, folder)).peek(timeout=LONG)
 
 
 def test_wrong_arguments_and_unbounded_input(spark: Any, folder: Path) -> None:
     s = stream(spark, folder)
     with pytest.raises(hr.QueryError, match="n must be at least 1"):
-        s.peek(0)
+        s.peek(0, timeout=LONG)
     with pytest.raises(hr.QueryError, match="timeout must be more than zero"):
         s.peek(1, timeout="0 seconds")
     live = hr.stream(spark.readStream.format("rate").load(), time="timestamp", name="clock")

@@ -7,6 +7,7 @@ no offsets.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -41,7 +42,9 @@ READ_BYTES = 1 << 20  # of a file or a topic, at once
 PAUSE = 0.1  # seconds between two looks at sources that had nothing
 
 Read = Callable[[Epoch], Iterable[PhysicalWindow]]
-Feed = Generator[bool]  # each step processes the next rows, if there are some, and tells whether there were
+Feed = Generator[
+    bool
+]  # the first step opens a source; each other one processes the rows that came, and tells whether some did
 
 
 def peek(query: Stream, n: int = 10, timeout: Duration = "10 seconds") -> pa.Table:
@@ -65,7 +68,7 @@ def peek(query: Stream, n: int = 10, timeout: Duration = "10 seconds") -> pa.Tab
             driven_sources({name: source.origin for name, source in nodes.named_sources(root).items()}),
             tables=nodes.named_tables(root),
         )
-        _Arrival(driver, store, time.monotonic() + seconds).process(nodes.named_sources(root), count, folder)
+        _Arrival(driver, store, seconds).process(nodes.named_sources(root), count, folder)
         found = results.table()
     return query.schema.empty_table() if found is None else found.slice(0, count).combine_chunks()
 
@@ -82,13 +85,14 @@ def _demand_stateless(roots: Sequence[nodes.Node]) -> None:
             )
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Arrival:
     """The rows of all sources on their way through the query."""
 
     driver: Driver
     store: StateStore
-    deadline: float  # by the monotonic clock
+    seconds: float  # from when all sources are open
+    deadline: float = math.inf  # by the monotonic clock
 
     @property
     def left(self) -> float:
@@ -98,6 +102,9 @@ class _Arrival:
         """Ask the sources in turn until there are `count` results, the time is over or all sources have ended."""
         with ExitStack() as closes:
             feeds: list[Feed] = [closes.enter_context(closing(feed)) for feed in self._feeds(sources, folder)]
+            for feed in feeds:
+                next(feed)
+            self.deadline = time.monotonic() + self.seconds
             self._hurry_at_deadline(closes)
             while feeds and self.left > 0:
                 arrived = False
@@ -137,6 +144,7 @@ class _Arrival:
     def _static(self, sources: Mapping[str, nodes.Source]) -> Feed:
         from headrace.spark.arrivals import static_arrivals
 
+        yield False
         for name, rows in static_arrivals(sources, self.driver.columns):
             self._rows(name, rows)
             yield True
@@ -145,6 +153,8 @@ class _Arrival:
         from headrace.spark.arrivals import StreamArrivals
 
         with StreamArrivals(sources, self.driver.columns, checkpoint) as arrivals:
+            arrivals.await_first_look()
+            yield False
             while True:
                 arrived = arrivals.next(max(min(PAUSE, self.left), 0.0))
                 if arrived is not None:
@@ -152,11 +162,13 @@ class _Arrival:
                 yield arrived is not None
 
     def _whole(self, name: str, source: nodes.Source) -> Feed:
+        yield False
         self._rows(name, source.origin.table())
         yield True
 
     def _driven(self, name: str, ledger: Ledger) -> Feed:
         """A folder that has delivered tuples ends with its last file; one without tuples is watched, like a topic."""
+        yield False
         while True:
             waiting = ledger.waiting()
             if waiting:

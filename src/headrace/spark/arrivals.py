@@ -25,6 +25,7 @@ from headrace.task.messages import unpack
 
 Arrived = tuple[str, pa.Table]  # (source, rows as the source delivers them)
 MOST_WAITING = 4  # tables that wait for the caller
+START_SECONDS = 60.0  # seconds, at most, in which Spark starts a query
 STOP_SECONDS = 60.0  # seconds that the end waits for a batch that Spark has begun
 PAUSE = 0.02  # seconds between two looks
 
@@ -61,6 +62,14 @@ class StreamArrivals:
             with suppress(queue.Full):
                 self._arrived.put(arrived, timeout=0.1)
                 return
+
+    def await_first_look(self) -> None:
+        """Wait until Spark has read something, or has looked at the sources and found nothing."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline and self._query.isActive and self._arrived.empty():
+            if self._query.status["message"].startswith("Waiting"):
+                return
+            time.sleep(PAUSE)
 
     def next(self, timeout: float) -> Arrived | None:
         """Return the rows that arrive next; None: no rows arrived in time. Raises what ended the query."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from headrace.showing.picture import svg
 from headrace.sinks import Delivery
 from headrace.telemetry.progress import Progress
 from headrace.testing import arrow_table, table_stream
+from tests.patience import PATIENCE
 
 EVIL = "</td></pre><script>alert('x')</script><img src=x onerror=alert(1)>&\x1b[2J\u202e"
 TAGS = {"table", "thead", "tbody", "tr", "th", "td", "p", "pre", "b"}
@@ -166,20 +168,30 @@ def test_a_run_is_updated_in_place_until_it_ends(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("IPython.display.display", display)
     notebook.display_run(run)
     run.progress = Progress(epoch=4, tuples_in=9999)
+    deadline = time.monotonic() + PATIENCE
     while not any("9,999" in page for page in pages):
+        assert time.monotonic() < deadline, "the page was never updated"
         ended.wait(0.01)
     run.progress, run.active = Progress(epoch=5, tuples_in=10_000), False
-    assert ended.wait(10)
+    assert ended.wait(PATIENCE)
     assert "1,234" in pages[0] and "10,000" in pages[-1]
     for page in pages:
         harmless(page)
 
 
-def test_a_display_that_was_there_before_is_kept() -> None:
-    from IPython.core.interactiveshell import InteractiveShell
+def test_arrow_tables_and_schemas_are_shown_as_html_unless_they_already_have_a_display() -> None:
+    from IPython.core.formatters import HTMLFormatter
 
-    formatter = InteractiveShell().display_formatter.formatters["text/html"]
-    shell = SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
-    formatter.for_type(pa.Schema, lambda schema: "mine")
-    hr.load_ipython_extension(shell)
-    assert "<td" in formatter(evil_table()) and formatter(evil_table().schema) == "mine"
+    def registered(formatter: HTMLFormatter) -> HTMLFormatter:
+        hr.load_ipython_extension(
+            SimpleNamespace(display_formatter=SimpleNamespace(formatters={"text/html": formatter}))
+        )
+        return formatter
+
+    fresh, by_type, by_name = HTMLFormatter(), HTMLFormatter(), HTMLFormatter()
+    by_type.for_type(pa.Schema, lambda schema: "mine")
+    by_name.for_type_by_name("pyarrow.lib", "Schema", lambda schema: "mine")
+    assert "<td" in registered(fresh)(evil_table()) and "<td" in fresh(evil_table().schema)
+    for formatter in (by_type, by_name):
+        assert "<td" in registered(formatter)(evil_table())
+        assert formatter(evil_table().schema) == "mine"
