@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json as js
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +16,9 @@ from headrace.control.control_state import ControlState
 from headrace.driver import stored_checks
 from headrace.state.store import StateStore
 from headrace.support.terminal_text import printable
+
+HEADS = ("epoch", "operator", "what", "expected", "found", "change")
+NUMBERS = ("epoch", "expected", "found")
 
 
 def decision_history(checkpoint: Path) -> list[dict[str, Any]]:
@@ -36,15 +41,32 @@ def print_decisions(checkpoint: Path, console: Console, *, json: bool = False) -
     if not found:
         console.print("nothing was changed so far")
         return
-    table = Table(box=None, padding=(0, 2, 0, 0))
-    for head in ("epoch", "operator", "what", "change", "expected", "found", "why"):
-        table.add_column(head, justify="right" if head in ("epoch", "expected", "found") else "left", overflow="fold")
-    for each in found:
-        came = "" if each["measured"] is None else f"{each['measured']:.2f} x"
-        row = (str(each["epoch"]), each["operator"], each["kind"], each["change"], f"{each['predicted']:.2f} x", came)
-        table.add_row(*(Text(printable(text)) for text in (*row, each["reason"])))  # the reason may quote a key
-    console.print(table)
+    rows = [_cells(each) for each in found]
+    widths = [max(len(row[place]) for row in (HEADS, *rows)) for place in range(len(HEADS))]
+    console.print(_line(HEADS, widths, "bold"))
+    for cells, each in zip(rows, found, strict=True):
+        console.print(_line(cells, widths))
+        reason = Text(printable(each["reason"]), "dim")  # may quote a key
+        console.print(Padding(reason, (0, 0, 0, widths[0] + 2), expand=False))
     console.print(
         "expected, found: what the busiest slot has afterwards (of splitters: how long they take), as a share of before",
         style="dim",
     )
+
+
+def _cells(decision: Mapping[str, Any]) -> tuple[str, ...]:
+    """The cells of a decision under `HEADS`; its reason is a line of its own."""
+    came = "" if decision["measured"] is None else f"{decision['measured']:.2f} x"
+    expected = f"{decision['predicted']:.2f} x"
+    cells = (str(decision["epoch"]), decision["operator"], decision["kind"], expected, came, decision["change"])
+    return tuple(printable(cell) for cell in cells)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Table:
+    """One line of the table, whose last cell has the rest of the terminal."""
+    line = Table.grid(padding=(0, 2, 0, 0))
+    for head, width in zip(HEADS[:-1], widths, strict=False):
+        line.add_column(justify="right" if head in NUMBERS else "left", width=width)
+    line.add_column(overflow="fold")
+    line.add_row(*(Text(cell, style) for cell in cells))
+    return line
