@@ -67,7 +67,7 @@ def peek(query: Stream, n: int = 10, timeout: Duration = "10 seconds") -> pa.Tab
             Settings(1, bounded=True),
             driven_sources({name: source.origin for name, source in nodes.named_sources(root).items()}),
             tables=nodes.named_tables(root),
-        )
+        ).open()
         _Arrival(driver, store, seconds).process(nodes.named_sources(root), count, folder)
         found = results.table()
     return query.schema.empty_table() if found is None else found.slice(0, count).combine_chunks()
