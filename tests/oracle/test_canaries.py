@@ -94,7 +94,7 @@ def chunks_of_equal_keys_overlap(patch: pytest.MonkeyPatch) -> None:
 def hashes_negative_zero_apart(patch: pytest.MonkeyPatch) -> None:
     def floats(array: pa.Array) -> hashing.Hashes:
         values = hashing.np.array(array.cast(pa.float64()).fill_null(0.0), dtype=hashing.np.float64)
-        return hashing._mix(values.view(hashing.np.uint64))
+        return hashing.mix(values.view(hashing.np.uint64))
 
     patch.setattr(hashing, "_floats", floats)
 
