@@ -25,7 +25,7 @@ def _lines(plan: Plan, measured: Mapping[str, MeasuredRates]) -> Iterator[str]:
     if plan.measured:
         yield "numbers for full windows, from a sample of the input"
     else:
-        yield f"nothing was measured: every source is taken to deliver {ASSUMED_RATE:,.0f} tuples/s and every filter to let all pass; headrace calibrate measures"
+        yield f"nothing was measured: every source is taken to deliver {ASSUMED_RATE:,.0f} tuples/s, every filter to let all pass and every sample its fraction; headrace calibrate measures"
     for source in plan.sources:
         found = measured.get(source.name)
         yield f"  {source.name}: {amount_text(source.rate)} tuples/s" + (
