@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +18,7 @@ from headrace.operators.top import WindowTopOperator
 from headrace.reference import reference
 from headrace.state import sorted_runs
 from headrace.stream import Stream
-from headrace.testing import table_stream
+from headrace.testing import LocalRun, table_stream
 
 from .driving import drive, driven, random_layouts
 from .strategies import SECOND, STATELESS, Table, cut, make_case, make_table
@@ -129,6 +131,30 @@ def test_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.Monkey
     monkeypatch.setattr(aggregate, "MOST_WINDOW_ROWS", 5)
     case = make_case(f"top-layout-{seed}", ("top", "top", "filter"), depth=(1, 1, 2))
     check(case, seed, epochs=6, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed))
+
+
+@seeds(4)
+def test_beside_operators_that_read_the_same_tuples(seed: int, tmp_path: Path) -> None:
+    """These share blocks with each other. What top holds are some tuples only, so it shares none."""
+    rows = make_table(seed, 120, span=40 * SECOND)
+    s = table_stream(rows, name="a")
+    queries = [
+        s.top(2, by=["k"], order="x", window="9 seconds"),
+        s.aggregate(by=["k"], window="9 seconds", l="list(x)"),
+        s.top(1, by=["k"], order="x desc", window="9 seconds", every="3 seconds"),
+        s.join(s.filter("x > 5"), on="l.k = r.k", within="1 second"),
+        s.aggregate(by=["k"], window="5 seconds", n="count(*)"),
+    ]
+    r = random.Random(seed)
+    r.shuffle(queries)
+    run = LocalRun(queries, tmp_path, slots=2)
+    epochs = cut({"a": Table("a", rows, "0 seconds")}, 4, seed)
+    for epoch in epochs:
+        run.epoch(epoch, splitters=2)
+    for number, query in enumerate(queries):
+        found = run.sinks[f"result-{number}"].table()
+        same(reference(query, epochs=epochs, end=False), query.schema.empty_table() if found is None else found, query)
+    run.close()
 
 
 # --- meaning -----------------------------------------------------------------------------------------------------------
