@@ -12,7 +12,7 @@ import pytest
 
 import headrace as hr
 from headrace.columnar import duck
-from headrace.errors import ExpressionError, QueryError, QueryTypeError
+from headrace.errors import ExpressionError, QueryChanged, QueryError, QueryTypeError
 from headrace.kernels.windows import aggregate, top
 from headrace.operators.top import WindowTopOperator
 from headrace.reference import reference
@@ -221,6 +221,27 @@ def test_null_nan_and_negative_zero_as_groups(by: list[str]) -> None:
     for order in ("x", "f desc, g"):
         query = table_stream(rows, name="a").top(2, by=by, order=order, window="2 seconds")
         same(reference(query), in_epochs(query, rows, 3))
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"order": "v desc"}, r"order was .*'asc'.*, is .*'desc'"),
+        ({"n": 3}, "n was 2, is 3"),
+        ({"window": "5 seconds"}, "window was 4000000, is 5000000"),
+        ({"by": []}, r"by was \['k'\], is \[\]"),
+    ],
+)
+def test_a_state_does_not_continue_with_another_top(now: dict[str, Any], words: str, tmp_path: Path) -> None:
+    table = as_table([(at * SECOND, "ab"[at % 2], at) for at in range(20)])
+    s = table_stream(table, name="a")
+    was = {"n": 2, "by": ["k"], "order": "v", "window": "4 seconds"}
+    for _ in range(2):
+        run = LocalRun(s.top(**was), tmp_path)  # type: ignore[arg-type]
+        run.epoch({"a": table.slice(0, 10)})
+        run.close()
+    with pytest.raises(QueryChanged, match=words):
+        LocalRun(s.top(**{**was, **now}), tmp_path)  # type: ignore[arg-type]
 
 
 def test_it_says_what_it_is() -> None:
