@@ -805,9 +805,10 @@ def _time_windows(window: Duration, every: Any, offset: Duration | None, zone: s
     _check_slide(slide, size, f"{every!r}", f"{window!r}")
     begin = 0 if offset is None else parse_duration(offset, "offset", zero=True)
     if begin >= slide:
+        same = f"offset={format_duration(begin % slide)!r} gives" if begin % slide else "without it there are"
         raise QueryError(
             f"offset must be shorter than the time from window to window, {format_duration(slide)}; found {offset!r};"
-            f" {format_duration(begin % slide)!r} gives the same windows"
+            f" {same} the same windows"
         )
     if zone is not None:
         check_zone(zone)

@@ -48,6 +48,7 @@ BEHIND = (
     "time_join",
     "outer_join",
     "session_aggregate",
+    "top",
 )
 FRONT = (
     "distinct",
@@ -309,4 +310,4 @@ def is_windows(node: nodes.Node) -> bool:
     """Whether all that a node emits are windows of time or sessions, perhaps changed by stateless steps."""
     if isinstance(node, nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Union):
         return all(is_windows(each) for each in node.inputs)
-    return isinstance(node, nodes.TimeAggregate | nodes.SessionAggregate)
+    return isinstance(node, nodes.TimeAggregate | nodes.SessionAggregate | nodes.Top)

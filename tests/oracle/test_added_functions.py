@@ -27,7 +27,7 @@ from .strategies import Table as SourceTable
 from .test_changes import since as since_epoch
 from .test_local import seeds
 
-ADDED = {"most": "max(x)", "all": "count(*)", "mean": "avg(x) * 2", "texts": "min(s)"}
+ADDED = {"most": "max(x)", "all": "count(f)", "mean": "avg(x) * 2", "texts": "min(s)"}
 WINDOWS = [
     {"window": "10 seconds"},
     {"window": "10 seconds", "every": "4 seconds", "offset": "1 second"},
@@ -65,6 +65,12 @@ def largest(epochs: list[dict[str, pa.Table]]) -> int | None:
     return max(times, default=None)
 
 
+def shuffled(r: random.Random, functions: dict[str, str]) -> dict[str, str]:
+    """The same in any order."""
+    names = r.sample(list(functions), len(functions))
+    return {name: functions[name] for name in names}
+
+
 def check(seed: int, folder: Path) -> None:
     """A query, the same with one function more, with two more, and once more as it is."""
     r = random.Random(f"added-{seed}")
@@ -73,8 +79,8 @@ def check(seed: int, folder: Path) -> None:
     s = table_stream(rows, lateness="4 seconds", name="a")
     names = r.sample(list(ADDED), 3)
     steps: list[dict[str, str]] = [{"n": "count(*)", "t": "sum(x)"}]
-    steps.append({**steps[0], names[0]: ADDED[names[0]]})
-    steps.append({**steps[1], **{name: ADDED[name] for name in names[1:]}})
+    steps.append(shuffled(r, {**steps[0], names[0]: ADDED[names[0]]}))
+    steps.append(shuffled(r, {**steps[1], **{name: ADDED[name] for name in names[1:]}}))
     epochs = cut({"a": SourceTable("a", rows, "4 seconds")}, 8, seed)
     cuts = sorted(r.sample(range(1, 8), 3))
     since: dict[str, int] = {}
@@ -174,7 +180,7 @@ def test_behind_a_join_and_before_steps(tmp_path: Path) -> None:
     [
         ({"n": "count(*)"}, {"n": "count(*)", "l": "list(x)"}),  # needs the tuples
         ({"l": "list(x)"}, {"l": "list(x)", "n": "count(*)"}),
-        ({"n": "count(*)"}, {"m": "max(x)", "n": "count(*)"}),  # not behind the others
+        ({"n": "count(*)", "m": "max(x)"}, {"m": "max(x)", "n": "count(*)"}),  # none is added
         ({"n": "count(*)", "m": "max(x)"}, {"n": "count(*)"}),
         ({"n": "count(*)"}, {"n": "count(x)", "m": "max(x)"}),
     ],
@@ -211,10 +217,10 @@ def test_what_reads_the_new_function_begins_empty(tmp_path: Path) -> None:
 def test_the_section_of_the_manifest_is_checked(tmp_path: Path) -> None:
     s, parts = source()
     run_epochs(LocalRun(s.aggregate(window="10 seconds", n="count(*)"), tmp_path), [{"a": parts[0]}])
-    run_epochs(LocalRun(s.aggregate(window="10 seconds", n="count(*)", m="max(x)"), tmp_path), [{"a": parts[1]}])
+    run_epochs(LocalRun(s.aggregate(window="10 seconds", m="max(x)", n="count(*)"), tmp_path), [{"a": parts[1]}])
     store = StateStore.open(tmp_path, fsync=False)
     assert store.last is not None
-    assert store.last.query["functions_since"] == {"aggregate-1": [None, 4 * SECOND + 1]}
+    assert store.last.query["functions_since"] == {"aggregate-1": [[1, 4 * SECOND + 1], [0, None]]}
     store.close()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from datetime import UTC, date, datetime, time, timedelta
+from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -12,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar.types import TS_TYPE
-from headrace.errors import HeadraceError, QueryError, QueryTypeError
+from headrace.errors import HeadraceError, QueryChanged, QueryError, QueryTypeError
 from headrace.operators import aggregates, time_aggregate
 from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.support.event_time import EPOCH, FURTHEST
 from headrace.support.local_days import LocalDays
-from headrace.testing import table_stream
+from headrace.testing import LocalRun, table_stream
 
 from .driving import drive, driven
 from .strategies import SECOND, STATELESS, Table, cut, make_case
@@ -84,7 +85,7 @@ def _plain(column: Any) -> list[Any]:
     return (column.cast(pa.int64()) if pa.types.is_timestamp(column.type) else column).to_pylist()
 
 
-def daily(rows: pa.Table, zone: str, functions: dict[str, str], window: str = "1 day", **given: Any) -> Stream:
+def daily(rows: pa.Table, zone: str | None, functions: dict[str, str], window: str = "1 day", **given: Any) -> Stream:
     stream = table_stream(rows, lateness="4 hours", name="a")
     return stream.aggregate(by=["k"], window=window, zone=zone, **given, **functions)
 
@@ -191,6 +192,23 @@ def test_it_says_what_it_is_and_is_part_of_the_query() -> None:
     assert "window 7 days every 7 days offset 4 days in Europe/Berlin" in query.explain()
     described = query._node.describe()
     assert (described["zone"], described["offset"]) == ("Europe/Berlin", 4 * 24 * HOUR)
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"zone": "Europe/Paris"}, "zone was 'Europe/Berlin', is 'Europe/Paris'"),
+        ({"zone": None}, "zone was 'Europe/Berlin', is None"),
+        ({"offset": "4 days"}, "offset was None, is 345600000000"),
+    ],
+)
+def test_a_state_does_not_continue_with_another_zone_or_offset(now: dict[str, Any], words: str, tmp_path: Path) -> None:
+    rows = rows_around("2024-03-31", 1)
+    run = LocalRun(daily(rows, "Europe/Berlin", PARTIAL, "7 days"), tmp_path)
+    run.epoch({"a": rows})
+    run.close()
+    with pytest.raises(QueryChanged, match=words):
+        LocalRun(daily(rows, **{"zone": "Europe/Berlin", "functions": PARTIAL, "window": "7 days", **now}), tmp_path)
 
 
 @pytest.mark.parametrize(

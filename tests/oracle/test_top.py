@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -10,13 +12,13 @@ import pytest
 
 import headrace as hr
 from headrace.columnar import duck
-from headrace.errors import ExpressionError, QueryError, QueryTypeError
+from headrace.errors import ExpressionError, QueryChanged, QueryError, QueryTypeError
 from headrace.kernels.windows import aggregate, top
 from headrace.operators.top import WindowTopOperator
 from headrace.reference import reference
 from headrace.state import merge_planning
 from headrace.stream import Stream
-from headrace.testing import table_stream
+from headrace.testing import LocalRun, table_stream
 
 from .driving import drive, driven, random_layouts
 from .strategies import SECOND, STATELESS, Table, cut, make_case, make_table
@@ -131,6 +133,30 @@ def test_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.Monkey
     check(case, seed, epochs=6, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed))
 
 
+@seeds(4)
+def test_beside_operators_that_read_the_same_tuples(seed: int, tmp_path: Path) -> None:
+    """These share blocks with each other. What top holds are some tuples only, so it shares none."""
+    rows = make_table(seed, 120, span=40 * SECOND)
+    s = table_stream(rows, name="a")
+    queries = [
+        s.top(2, by=["k"], order="x", window="9 seconds"),
+        s.aggregate(by=["k"], window="9 seconds", l="list(x)"),
+        s.top(1, by=["k"], order="x desc", window="9 seconds", every="3 seconds"),
+        s.join(s.filter("x > 5"), on="l.k = r.k", within="1 second"),
+        s.aggregate(by=["k"], window="5 seconds", n="count(*)"),
+    ]
+    r = random.Random(seed)
+    r.shuffle(queries)
+    run = LocalRun(queries, tmp_path, slots=2)
+    epochs = cut({"a": Table("a", rows, "0 seconds")}, 4, seed)
+    for epoch in epochs:
+        run.epoch(epoch, splitters=2)
+    for number, query in enumerate(queries):
+        found = run.sinks[f"result-{number}"].table()
+        same(reference(query, epochs=epochs, end=False), query.schema.empty_table() if found is None else found, query)
+    run.close()
+
+
 # --- meaning -----------------------------------------------------------------------------------------------------------
 
 
@@ -195,6 +221,27 @@ def test_null_nan_and_negative_zero_as_groups(by: list[str]) -> None:
     for order in ("x", "f desc, g"):
         query = table_stream(rows, name="a").top(2, by=by, order=order, window="2 seconds")
         same(reference(query), in_epochs(query, rows, 3))
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"order": "v desc"}, r"order was .*'asc'.*, is .*'desc'"),
+        ({"n": 3}, "n was 2, is 3"),
+        ({"window": "5 seconds"}, "window was 4000000, is 5000000"),
+        ({"by": []}, r"by was \['k'\], is \[\]"),
+    ],
+)
+def test_a_state_does_not_continue_with_another_top(now: dict[str, Any], words: str, tmp_path: Path) -> None:
+    table = as_table([(at * SECOND, "ab"[at % 2], at) for at in range(20)])
+    s = table_stream(table, name="a")
+    was = {"n": 2, "by": ["k"], "order": "v", "window": "4 seconds"}
+    for _ in range(2):
+        run = LocalRun(s.top(**was), tmp_path)  # type: ignore[arg-type]
+        run.epoch({"a": table.slice(0, 10)})
+        run.close()
+    with pytest.raises(QueryChanged, match=words):
+        LocalRun(s.top(**{**was, **now}), tmp_path)  # type: ignore[arg-type]
 
 
 def test_it_says_what_it_is() -> None:

@@ -100,12 +100,12 @@ def test_an_offset_of_zero_is_the_same_query() -> None:
         (
             {"window": "1 hour", "offset": "1 hour"},
             QueryError,
-            r"shorter than .* 1 hour; found '1 hour'; '0 milliseconds' gives",
+            r"shorter than .* 1 hour; found '1 hour'; without it there are the same windows",
         ),
         (
             {"window": "1 hour", "every": "10 minutes", "offset": "25 minutes"},
             QueryError,
-            "'5 minutes' gives the same windows",
+            "offset='5 minutes' gives the same windows",
         ),
         ({"window": "1 hour", "offset": "-1 second"}, QueryError, "offset must be zero or more"),
         ({"window": "1 hour", "offset": 3}, QueryTypeError, "offset must be a duration; found 3"),

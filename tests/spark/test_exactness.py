@@ -194,6 +194,37 @@ def test_outer_joins_stopped_and_started_with_other_slots(spark: Any, tmp_path: 
         same(expected, found[name], query)
 
 
+@pytest.mark.smoke
+def test_tops_offsets_local_days_and_windows_of_zero_stopped_and_started(spark: Any, tmp_path: Path) -> None:
+    """Times lie around the night in which Berlin goes back an hour. Tasks have no rules of time zones."""
+    start = 1_729_900_800 * SECOND  # 2024-10-26T00:00Z
+    tables = {
+        name: make_table(number, 240, start=start, span=96 * 3600 * SECOND, grain=1800 * SECOND, lateness=2 * SECOND)
+        for number, name in enumerate("ab", start=70)
+    }
+    a, b = (
+        hr.files(spark, parquet_files(tmp_path / n, t, 4), time="ts", lateness="2 seconds", name=n, files_per_epoch=1)
+        for n, t in tables.items()
+    )
+    results = {
+        "top": a.top(2, by=["k"], order="x desc, s", window="6 hours", every="2 hours"),
+        "session top": b.top(1, by=["k"], order="f", session="3 hours"),
+        "offset": a.aggregate(by=["k"], window="1 day", offset="2 hours", n="count(*)", l="list(x)"),
+        "days": a.aggregate(by=["k"], window="1 day", zone="Europe/Berlin", n="count(*)", t="sum(x)"),
+        "days of days": b.aggregate(window="1 day", zone="Pacific/Apia", m="max(x)").aggregate(
+            window="2 days", zone="Europe/Berlin", l="list(m)"
+        ),
+        "one side": a.join(b, on="l.k = r.k", within=("0 seconds", "1 hour"), how="left"),
+    }
+    found = {n: query.collect(slots=1 + number % 3) for number, (n, query) in enumerate(results.items())}
+    for name, query in results.items():
+        same(reference(query), found[name], query)
+        assert found[name].num_rows > 1
+    found = run_twice(results, tmp_path, 480)
+    for name, query in results.items():
+        same(reference(query, epochs=[{n: tables[n] for n in named(query)}], end=False), found[name], query)
+
+
 def named(query: Stream) -> list[str]:
     return list(nodes.named_sources(node_of(query)))
 

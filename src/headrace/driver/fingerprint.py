@@ -183,6 +183,9 @@ _EDGES = validators.list_of(
 _SOURCE = validators.record_with(
     name=validators.text, schema=_COLUMNS, lateness=validators.whole(0, 1 << 62), idle=_TIME, ahead=_TIME
 )
+_SINCE = validators.mapping_of(
+    validators.list_of(validators.exact_list(validators.count, validators.optional(validators.whole(NEVER, FOREVER))))
+)
 _LAID = validators.mapping_of(validators.list_of(validators.list_of(validators.text)))
 _SECTION = validators.record_with(
     operators=validators.list_of(validators.record_with(operator=validators.text)),
@@ -208,9 +211,7 @@ def check_query_section(query: Any) -> None:
     if all(node["operator"] != "result" for node in operators):
         raise validators.refuse("query.operators", "with a result", [node["operator"] for node in operators])
     validators.mapping_of(validators.optional(validators.whole(NEVER, FOREVER)))(query.get("begun", {}), "query.begun")
-    validators.mapping_of(validators.list_of(validators.optional(validators.whole(NEVER, FOREVER))))(
-        query.get("functions_since", {}), "query.functions_since"
-    )
+    _SINCE(query.get("functions_since", {}), "query.functions_since")
     validators.mapping_of(validators.text)(query.get("places", {}), "query.places")
     known = {*found["means"], *(node["name"] for node in operators if node["operator"] == "source")}
     sides = [side for each in found["means"].values() for side in each["inputs"]]

@@ -1,23 +1,24 @@
 """Functions that are added to an aggregate over time windows, whose state continues.
 
-    query["functions_since"][operator] = one entry per function: T, windows that began before T have null for it; None: none do
+    query["functions_since"][operator] = [number, T] for each function: windows that began before T have null for it; None: none do
 
 A pane of the state has one row per group, with columns for the partials of each function. Rows that were written before a
-function was added have none for it, so a window has its value only if it began when all tuples came to the function, too.
+function was added have none for it, so a window has its value only if it began when all tuples came to the function, too. The
+number of a function is in the names of its columns: those that were there keep theirs, wherever the new ones are written.
 
-Invariant: an aggregate is only taken for the extended one if it means the same but for functions behind those that it had, and
-for columns that these read. So the columns of its state keep their names.
+Invariant: an aggregate is only taken for the extended one if it means the same but for more functions, and for columns that
+these read.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headrace import plan as p
 from headrace.driver.fingerprint import Json, QueryMeanings
-from headrace.operators.pane_aggregate import PaneAggregateOperator
 from headrace.state.manifest import Manifest, SourceState
 from headrace.support.event_time import NEVER, moment_text
 from headrace.telemetry import incomplete
@@ -29,13 +30,14 @@ def extend_aggregates(last: Manifest, plan: p.PhysicalPlan, new: Json) -> tuple[
     means, since, said = dict(last.query["means"]), functions_since(last.query), list[str]()
     for name, now in new["means"].items():
         was = means.get(name)
-        if was is None or not isinstance(plan.by_name.get(name), PaneAggregateOperator) or not _extends(was, now):
+        if was is None or not plan.by_name[name].takes_functions or not _extends(was, now):
             continue
         if (time := _all_comes_from(name, last, plan, new)) is None:
             continue
-        means[name], had = now, len(was["does"]["functions"])
-        added = now["does"]["functions"][had:]
-        since[name] = [*since.get(name, [None] * had), *[None if time == NEVER else time] * len(added)]
+        had, has = was["does"]["functions"], now["does"]["functions"]
+        known = since.get(name, [[number, None] for number in range(len(had))])
+        since[name], added = _numbered(had, known, has, None if time == NEVER else time)
+        means[name] = now
         said.append(_said(name, added, time))
     query = {**last.query, "means": means, **({FUNCTIONS_SINCE: since} if since else {})}
     return (replace(last, query=query) if said else last), said
@@ -46,6 +48,19 @@ def kept_functions_since(old: Mapping[str, Any], kept: Mapping[str, str]) -> dic
     known = functions_since(old)
     found = {name: known[former] for name, former in kept.items() if former in known}
     return {FUNCTIONS_SINCE: found} if found else {}
+
+
+def _numbered(had: Sequence[str], known: Since, has: Sequence[str], time: int | None) -> tuple[Since, list[str]]:
+    """(the entry of each function, the functions that are new)."""
+    left, added, entries = list(zip(had, known, strict=True)), list[str](), Since()
+    for function in has:
+        place = next((place for place, (former, _) in enumerate(left) if former == function), None)
+        if place is None:
+            entries.append([len(had) + len(added), time])
+            added.append(function)
+        else:
+            entries.append(left.pop(place)[1])
+    return entries, added
 
 
 def _said(name: str, added: Sequence[str], time: int) -> str:
@@ -72,7 +87,8 @@ def _extends(was: Json, now: Json) -> bool:
         return False
     had, has = one["functions"], two["functions"]
     alike = {**one, "functions": None} == {**two, "functions": None}
-    return alike and len(had) < len(has) and had == has[: len(had)] and all(_sides_extend(was, now))
+    more = len(had) < len(has) and not Counter(had) - Counter(has)
+    return alike and more and all(_sides_extend(was, now))
 
 
 def _sides_extend(was: Json, now: Json) -> Iterator[bool]:

@@ -239,8 +239,14 @@ class Operator(ABC):
         """The same operator, all of whose input comes from a time on, if that makes a difference to it."""
         return self
 
-    def functions_complete_from(self, times: Sequence[int | None]) -> Self:
-        """The same operator, whose functions see all of its input from these times on; None: from the beginning."""
+    @property
+    def takes_functions(self) -> bool:
+        """Whether functions can be added to it while its state continues."""
+        return False
+
+    def functions_complete_from(self, since: Sequence[Sequence[Any]]) -> Self:
+        """The same operator, to which functions were added; since: the number of each of its functions, and the time from which
+        on all of its input came to it (None: from the beginning)."""
         return self
 
     @property

@@ -9,19 +9,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.expressions import parse_aggregate
 from headrace.kernels.windows import aggregate
 from headrace.operators.aggregates import OverPartials, WindowAggregate
 
 
 @dataclass(frozen=True)
 class PaneAggregateOperator(OverPartials, WindowAggregate):
-    since: tuple[int | None, ...] = field(default=(), kw_only=True)  # by function: all tuples came to it from then on
+    since: tuple[tuple[int, int | None], ...] = field(default=(), kw_only=True)
+    """By function, where some were added: its number, and the time from which on all tuples came to it."""
 
     @property
     def expiry_column(self) -> str:
@@ -39,7 +41,7 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
     def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
         found = aggregate.close_panes(self, held, before, after)
         starts = np.asarray(found.column("window_start").cast(pa.int64()))
-        for (name, _), time in zip(self.functions, self.since, strict=False):
+        for (name, _), (_, time) in zip(self.functions, self.since, strict=False):
             if time is not None:
                 values = pc.if_else(pa.array(starts < time), None, found.column(name))
                 found = found.set_column(found.schema.get_field_index(name), self.schema.field(name), values)
@@ -47,8 +49,23 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
 
     # --- functions that were added -------------------------------------------------------------------------------------
 
-    def functions_complete_from(self, times: Sequence[int | None]) -> Self:
-        return replace(self, since=tuple(times))
+    @property
+    def takes_functions(self) -> bool:
+        return True
+
+    def functions_complete_from(self, since: Sequence[Sequence[Any]]) -> Self:
+        numbers = [number for number, _ in since]
+        parsed = [
+            parse_aggregate(text, self.schemas[0], self.by, name, number)
+            for text, (name, _), number in zip(self.texts, self.functions, numbers, strict=True)
+        ]
+        in_order = sorted(zip(numbers, parsed, strict=True), key=lambda each: each[0])
+        return replace(
+            self,
+            since=tuple((number, time) for number, time in since),
+            partials=tuple(partial for _, function in in_order for partial in function.partials or ()),
+            functions=tuple((name, str(f.merged_sql)) for (name, _), f in zip(self.functions, parsed, strict=True)),
+        )
 
     def widened(self, side: int, state: pa.Table) -> pa.Table:
         if not self._added_columns or self._added_columns <= set(state.column_names):
@@ -61,7 +78,7 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
     @cached_property
     def _added_columns(self) -> set[str]:
         """The partials of functions that were added; those of function n have its number in their names."""
-        added = tuple(f"__f{number}m" for number, time in enumerate(self.since) if time is not None)
+        added = tuple(f"__f{number}m" for number, time in self.since if time is not None)
         return {name for name in self.made if added and name.startswith(added)}
 
     @cached_property

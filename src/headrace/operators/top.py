@@ -37,6 +37,10 @@ class RankingOperator(OverTuples):
 @dataclass(frozen=True)
 class WindowTopOperator(RankingOperator, WindowAggregate):
     @property
+    def holds_tuples(self) -> bool:
+        return False  # it holds some of them with what it knows of their panes: its blocks are of no use to others
+
+    @property
     def expiry_column(self) -> str:
         return PANE
 

@@ -27,7 +27,7 @@ from headrace.support.event_time import FOREVER, NEVER, moment_text
 from headrace.task.watermarks import SourceClock, input_watermarks, operator_watermarks
 
 Begun = dict[str, int | None]
-Since = list[int | None]  # by function of an aggregate: windows that began before this time have null for it
+Since = list[list[Any]]  # by function of an aggregate: [number, windows that began before this time have null for it]
 FUNCTIONS_SINCE = "functions_since"
 
 
@@ -111,15 +111,15 @@ def functions_since(query: Mapping[str, Any]) -> dict[str, Since]:
 
 def latest_addition(query: Mapping[str, Any]) -> Begun:
     """By such an aggregate, the time from which on all its functions see all tuples."""
-    known = {name: [time for time in times if time is not None] for name, times in functions_since(query).items()}
+    known = {name: [time for _, time in each if time is not None] for name, each in functions_since(query).items()}
     return {name: max(times) for name, times in known.items() if times}
 
 
 def complete_functions(plan: p.PhysicalPlan, query: Mapping[str, Any]) -> p.PhysicalPlan:
     """The plan, whose aggregates know from when on each of their functions sees all tuples."""
-    times = functions_since(query)
-    operators = (o.functions_complete_from(times[o.name]) if o.name in times else o for o in plan.operators)
-    return replace(plan, operators=tuple(operators)) if times else plan
+    since = functions_since(query)
+    operators = (o.functions_complete_from(since[o.name]) if o.name in since else o for o in plan.operators)
+    return replace(plan, operators=tuple(operators)) if since else plan
 
 
 def warning_text(result: str, time: int | None) -> str:
