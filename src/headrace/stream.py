@@ -568,8 +568,8 @@ class Stream:
     def peek(self, n: int = 10, timeout: Duration = "10 seconds") -> pa.Table:
         """Return the first `n` tuples that arrive, in order of arrival, or fewer if the time is over before.
 
-        timeout: a duration such as "10 seconds". Sources and stateless verbs only: `map`, `filter`, `case`, `union` and joins
-        with tables. Works on every source and needs no checkpoint; nothing is committed.
+        timeout: a duration such as "10 seconds". Sources and stateless verbs only, such as `map`, `filter`, `case`, `union`
+        and joins with tables. Works on every source and needs no checkpoint; nothing is committed.
         """
         from headrace.run.peek import peek
 

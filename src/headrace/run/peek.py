@@ -42,9 +42,8 @@ READ_BYTES = 1 << 20  # of a file or a topic, at once
 PAUSE = 0.1  # seconds between two looks at sources that had nothing
 
 Read = Callable[[Epoch], Iterable[PhysicalWindow]]
-Feed = Generator[
-    bool
-]  # the first step opens a source; each other one processes the rows that came, and tells whether some did
+# The first step opens a source. Every other step processes the rows that came, and tells whether some did.
+Feed = Generator[bool]
 
 
 def peek(query: Stream, n: int = 10, timeout: Duration = "10 seconds") -> pa.Table:
