@@ -14,6 +14,7 @@ from sqlglot import exp
 from headrace.columnar import duck
 from headrace.columnar.types import plain_type
 from headrace.errors import ExpressionError
+from headrace.expressions.reserved_words import quote_columns, quoting_hint
 from headrace.expressions.syntax_tree import (
     CACHED_ANSWERS,
     Tree,
@@ -106,12 +107,27 @@ def checked_tree(text: str, scopes: Mapping[str, pa.Schema], what: str, *, aggre
         example = "count(*)" if aggregates else "x > 1"
         msg = f"{what} must be an expression as text; found {describe_argument(text)}; {instead_of_text(text, example)}"
         raise ExpressionError(msg)
-    _check_shape(text, what)
-    tree = parse(text, what)
+    tree = _parsed(text, scopes, what)
     for node in walk_tree(tree):
         _check_node(node, text, what, aggregates=aggregates)
     _check_columns(tree, scopes, text, what)
     return tree
+
+
+def _parsed(text: str, scopes: Mapping[str, pa.Schema], what: str) -> Tree:
+    """The tree of a text; columns that are words of SQL, such as `end`, need no quotes where that is unambiguous."""
+    try:
+        _check_shape(text, what)
+        return parse(text, what)
+    except ExpressionError as error:
+        quoted, names = quote_columns(text, scopes)
+        if not names:
+            raise
+        try:
+            _check_shape(quoted, what)
+            return parse(quoted, what)
+        except ExpressionError:
+            raise ExpressionError(f"{error}; {quoting_hint(names)}") from None
 
 
 def _check_shape(text: str, what: str) -> None:

@@ -83,7 +83,7 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
     what = "on"
     found = checked_scalar(text, {"l": left, "r": right}, what)
     demand_boolean(found.type, text, what)
-    tree = parse(text, what)
+    tree = parse(found.sql, what)
     parts = list(conjuncts(tree))
     schemas = {"l": left, "r": right}
     safe = _safe(tree, schemas)
