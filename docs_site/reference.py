@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -15,6 +16,7 @@ import click
 import typer
 
 import headrace as hr
+from docs_site import staging
 from headrace import sinks, testing
 from headrace.cli import app
 from headrace.run.run import Run
@@ -162,13 +164,27 @@ def _is_record(value: Any, module: Any) -> bool:
 
 
 def _record(kind: Any, file: Path) -> Iterator[str]:
-    comments = _comments(file, kind.__name__)
-    yield f"## {kind.__name__}\n\n{inspect.getdoc(kind) or ''}\n\n| field | type | meaning |\n|---|---|---|"
+    comments, manual = _comments(file, kind.__name__), _manual()
+    text = inspect.getdoc(kind) or ""
+    written = "" if text.startswith(f"{kind.__name__}(") else text  # dataclasses without a docstring get a signature
+    yield f"## {kind.__name__}\n\n{written}\n\n| field | type | meaning |\n|---|---|---|"
     for each in fields(kind):
         if not each.name.startswith("_"):
-            type_text = str(each.type).replace("|", "\\|")
-            yield f"| `{each.name}` | `{type_text}` | {_cell(comments.get(each.name, ''))} |"
+            type_text = str(each.type).replace(" | ", " or ")
+            meaning = comments.get(each.name) or manual.get(each.name, "")
+            yield f"| `{each.name}` | `{type_text}` | {meaning.replace('|', chr(92) + '|')} |"
     yield ""
+
+
+@functools.cache
+def _manual() -> dict[str, str]:
+    """Return what the manual's tables about runs say of each field, without links."""
+    text = (staging.DOCS / "USING.md").read_text().partition("\n## Running\n")[2].partition("\n## ")[0]
+    found: dict[str, str] = {}
+    for names, meaning in re.findall(r"^\| (`[^|]*`) \| (.*?) \|", text, re.MULTILINE):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", meaning)
+        found |= {name: found.get(name, plain) for name in re.findall(r"`(\w+)`", names)}
+    return found
 
 
 def _comments(file: Path, kind: str) -> dict[str, str]:
