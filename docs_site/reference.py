@@ -164,27 +164,35 @@ def _is_record(value: Any, module: Any) -> bool:
 
 
 def _record(kind: Any, file: Path) -> Iterator[str]:
-    comments, manual = _comments(file, kind.__name__), _manual()
+    comments, manual = _comments(file, kind.__name__), _manual({each.name for each in fields(kind)})
     text = inspect.getdoc(kind) or ""
     written = "" if text.startswith(f"{kind.__name__}(") else text  # dataclasses without a docstring get a signature
     yield f"## {kind.__name__}\n\n{written}\n\n| field | type | meaning |\n|---|---|---|"
     for each in fields(kind):
         if not each.name.startswith("_"):
             type_text = str(each.type).replace(" | ", " or ")
-            meaning = comments.get(each.name) or manual.get(each.name, "")
-            yield f"| `{each.name}` | `{type_text}` | {meaning.replace('|', chr(92) + '|')} |"
+            meaning = manual.get(each.name) or _cell(comments.get(each.name, ""))
+            yield f"| `{each.name}` | `{type_text}` | {meaning} |"
     yield ""
 
 
 @functools.cache
-def _manual() -> dict[str, str]:
-    """Return what the manual's tables about runs say of each field, without links."""
+def _manual_tables() -> list[dict[str, str]]:
+    """Return the tables of two columns in the manual's section about runs: meanings without links, by name."""
     text = (staging.DOCS / "USING.md").read_text().partition("\n## Running\n")[2].partition("\n## ")[0]
-    found: dict[str, str] = {}
-    for names, meaning in re.findall(r"^\| (`[^|]*`) \| (.*?) \|", text, re.MULTILINE):
-        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", meaning)
-        found |= {name: found.get(name, plain) for name in re.findall(r"`(\w+)`", names)}
-    return found
+    tables = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        found: dict[str, str] = {}
+        for names, meaning in re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|$", table, re.MULTILINE):
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", meaning)
+            found |= dict.fromkeys(re.findall(r"`(\w+)`", names), plain)
+        tables.append(found)
+    return tables
+
+
+def _manual(names: set[str]) -> dict[str, str]:
+    """Return the table of the manual that has most of the names."""
+    return max(_manual_tables(), key=lambda table: len(names & set(table)))
 
 
 def _comments(file: Path, kind: str) -> dict[str, str]:
