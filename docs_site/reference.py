@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 import inspect
 import re
@@ -15,6 +16,7 @@ import click
 import typer
 
 import headrace as hr
+from docs_site import staging
 from headrace import sinks, testing
 from headrace.cli import app
 from headrace.run.run import Run
@@ -162,13 +164,35 @@ def _is_record(value: Any, module: Any) -> bool:
 
 
 def _record(kind: Any, file: Path) -> Iterator[str]:
-    comments = _comments(file, kind.__name__)
-    yield f"## {kind.__name__}\n\n{inspect.getdoc(kind) or ''}\n\n| field | type | meaning |\n|---|---|---|"
+    comments, manual = _comments(file, kind.__name__), _manual({each.name for each in fields(kind)})
+    text = inspect.getdoc(kind) or ""
+    written = "" if text.startswith(f"{kind.__name__}(") else text  # dataclasses without a docstring get a signature
+    yield f"## {kind.__name__}\n\n{written}\n\n| field | type | meaning |\n|---|---|---|"
     for each in fields(kind):
         if not each.name.startswith("_"):
-            type_text = str(each.type).replace("|", "\\|")
-            yield f"| `{each.name}` | `{type_text}` | {_cell(comments.get(each.name, ''))} |"
+            type_text = str(each.type).replace(" | ", " or ")
+            meaning = manual.get(each.name) or _cell(comments.get(each.name, ""))
+            yield f"| `{each.name}` | `{type_text}` | {meaning} |"
     yield ""
+
+
+@functools.cache
+def _manual_tables() -> list[dict[str, str]]:
+    """Return the tables of two columns in the manual's section about runs: meanings without links, by name."""
+    text = (staging.DOCS / "USING.md").read_text().partition("\n## Running\n")[2].partition("\n## ")[0]
+    tables = []
+    for table in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        found: dict[str, str] = {}
+        for names, meaning in re.findall(r"^\| (`[^|]*`) \| ([^|]*) \|$", table, re.MULTILINE):
+            plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", meaning)
+            found |= dict.fromkeys(re.findall(r"`(\w+)`", names), plain)
+        tables.append(found)
+    return tables
+
+
+def _manual(names: set[str]) -> dict[str, str]:
+    """Return the table of the manual that has most of the names."""
+    return max(_manual_tables(), key=lambda table: len(names & set(table)))
 
 
 def _comments(file: Path, kind: str) -> dict[str, str]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+import headrace as hr
 from docs_site import build, config, links, reference, staging
 
 
@@ -23,6 +24,21 @@ def test_the_navigation_lists_every_page(tmp_path: Path):
     named = {path for _, _, path in config._flat(config.NAV, "")}
     assert pages <= named, "add the page to NAV in docs_site/config.py"
     assert named - pages - generated <= config.OPTIONAL
+
+
+def test_the_reference_has_every_command_and_every_field():
+    pages = reference.pages()
+    commands, records = pages["commands"][1], pages["records"][1]
+    assert "## headrace run\n" in commands and "| `--checkpoint` |" in commands
+    for kind in ("Progress", "EpochRecord"):
+        table = records.partition(f"## {kind}\n")[2].partition("\n## ")[0]
+        rows = [line.split(" | ") for line in table.splitlines() if line.startswith("| `")]
+        assert len(rows) > 10 and [row[0] for row in rows if not row[-1].strip(" |")] == []
+
+
+def test_the_reference_has_every_public_name():
+    text = "".join(text for _, text in reference.pages().values())
+    assert [name for name in hr.__all__ if name not in {"sinks", "__version__"} and f".{name}" not in text] == []
 
 
 @pytest.fixture(scope="module")
