@@ -25,6 +25,7 @@ from headrace.sources.protocol import MessageAmount
 from headrace.state.manifest import OffsetReached, Offsets
 from headrace.state.storage import Storage
 from headrace.support.terminal_text import printable
+from headrace.support.waiting import ServerWait
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -36,8 +37,6 @@ SHRINK_ATTEMPTS = 8  # from this attempt on, an epoch takes one message of each 
 FIRST_EPOCH_MESSAGES = 2_000  # messages of the first epoch, before their size is known
 ASSUMED_MESSAGE_BYTES = 1_000  # bytes of a message, before any was read
 MESSAGE_OVERHEAD = 20  # bytes that a message counts for beside its value and key
-FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds between two questions to brokers that do not answer
-SAY_AGAIN = 30.0  # seconds between two warnings
 START_SECONDS = 60.0  # seconds that a ledger waits for the first answer of the brokers
 LEADER_CHANGE_SECONDS = 30.0  # seconds in which a log may seem too short because its leader has just changed
 
@@ -103,6 +102,7 @@ class KafkaLedger:
         self._message_bytes: float | None = None  # bytes of a message, lately
         self._attempts = 0  # epochs that were chosen since the last one was committed
         self._hurry = threading.Event()
+        self._wait = ServerWait(SourceAway, self._hurry, self._give_up, self._warn, self._resumed)
         self._brokers_answered = False  # brokers have answered
         self._too_short_since: dict[TopicPartition, float] = {}  # partitions that end too early: since when
         self.silent_since = -1.0
@@ -265,30 +265,24 @@ class KafkaLedger:
         self._hurry.set()
 
     def _patiently(self, ask: Callable[[], _T]) -> _T:
-        """An answer, whenever it comes; who has never had one waits for a while only."""
-        began, said, pause = time.monotonic(), -SAY_AGAIN, FIRST_WAIT
-        while True:
-            try:
-                found = ask()
-            except SourceAway as error:
-                waited = time.monotonic() - began
-                if self._hurry.is_set():
-                    raise
-                if not self._brokers_answered and waited + pause > START_SECONDS:
-                    raise SourceError(
-                        f"{error}; waited {waited:.0f} seconds; are servers and settings right?"
-                    ) from None
-                if waited - said >= SAY_AGAIN:
-                    said = waited
-                    _log.warning("the run waits for Kafka: %s", printable(str(error)))
-                self._hurry.wait(pause)
-                pause = min(2 * pause, LONGEST_WAIT)
-            else:
-                self._brokers_answered = True
-                if said >= 0:
-                    self.silent_since = time.monotonic()  # nobody could write meanwhile
-                    _log.warning("Kafka is back after %.1f seconds", self.silent_since - began)
-                return found
+        """Return the answer of the brokers, however long it takes. The first answer must come within `START_SECONDS`."""
+        found = self._wait.call(ask)
+        self._brokers_answered = True
+        return found
+
+    def _give_up(self, error: SourceAway, waited: float, pause: float) -> Exception | None:
+        if self._hurry.is_set():
+            return error
+        if self._brokers_answered or waited + pause <= START_SECONDS:
+            return None
+        return SourceError(f"{error}; waited {waited:.0f} seconds; are servers and settings right?")
+
+    def _warn(self, error: SourceAway) -> None:
+        _log.warning("the run waits for Kafka: %s", printable(str(error)))
+
+    def _resumed(self, waited: float) -> None:
+        self.silent_since = time.monotonic()  # no producer could write during the outage
+        _log.warning("Kafka is back after %.1f seconds", waited)
 
 
 def _gone(topic: str) -> str:
