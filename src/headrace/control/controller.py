@@ -50,6 +50,12 @@ class MeasuredLoad:
 
 
 class Controller:
+    """The controller of one run: it observes every epoch, and decides layouts, slots and splitters at reorganisations.
+
+    `observe` gets what an epoch measured, `reorganise` returns the decisions for the next one, and `layout` returns the layout
+    of an operator. `remembered` and `restore` carry its state through manifests.
+    """
+
     def __init__(self, plan: p.PhysicalPlan, policy: Policy, slots: int, limit: int, *, auto: bool = False) -> None:
         self.plan, self.policy, self.limit, self.auto = plan, policy, limit, auto
         self.active = slots

@@ -20,6 +20,8 @@ LEAST_GAIN = 0.01  # of the mean load: moves that gain less are not worth it
 
 @dataclass(frozen=True)
 class Move:
+    """The move of one group from one slot to another."""
+
     group: int
     source: int
     target: int

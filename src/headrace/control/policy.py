@@ -18,6 +18,8 @@ ELASTIC = ("gain", "paper", "off")
 
 @dataclass(frozen=True)
 class Policy:
+    """The settings of the controller that a user may give."""
+
     diffusion: str = "ragged"  # joins without an equality
     elastic: str = "gain"  # groups of equality joins and aggregates
     hot: bool = True  # split groups that are too much for one slot

@@ -28,6 +28,8 @@ _log = logging.getLogger(__name__)
 
 
 class CacheIndex:
+    """The stamps of the caches that hold the committed state, and the folder of caches if the driver makes it."""
+
     def __init__(self, plan: p.PhysicalPlan, run_id: str, limit: int, *, beside: bool) -> None:
         many = substream_counts(plan)
         self._limit = limit

@@ -32,6 +32,8 @@ OTHER_SINK = "all that is put aside comes to one sink, in columns of several kin
 
 @dataclass(frozen=True)
 class Deliverer:
+    """Delivers the outbox of each committed manifest to the sinks of a run."""
+
     plan: p.PhysicalPlan
     store: StateStore
     sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"

@@ -36,6 +36,8 @@ Clocks = Mapping[str, watermarks.SourceClock]
 
 @dataclass(frozen=True)
 class Outcome:
+    """The sections of the next manifest that follow from the reports of an epoch."""
+
     sources: dict[str, SourceState]
     split_times: watermarks.SplitTimes
     operators: dict[str, OperatorState]

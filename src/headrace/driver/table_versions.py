@@ -75,6 +75,11 @@ class _VersionedTable:
 
 
 class TableVersions:
+    """The versions of all tables that the streams of a run are joined with.
+
+    `look` reads tables whose `refresh` is due, `renew` reads one now, and `of_epoch` returns the versions that an epoch uses.
+    """
+
     def __init__(self, tables: Mapping[str, nodes.TableDefinition], storage: Storage, last: Manifest | None) -> None:
         known = last.tables if last else {}
         self._storage, self._lock = storage, threading.Lock()

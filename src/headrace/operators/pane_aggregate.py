@@ -12,6 +12,8 @@ from headrace.operators.aggregates import OverPartials, WindowAggregate
 
 @dataclass(frozen=True)
 class PaneAggregateOperator(OverPartials, WindowAggregate):
+    """A time-window aggregate that keeps one partial for each group and pane instead of tuples."""
+
     pane: int
 
     @property

@@ -18,6 +18,8 @@ from headrace.support.event_time import NEVER
 
 @dataclass(frozen=True)
 class StatelessOperator(UnkeyedOperator):
+    """Stateless steps that need slots of their own, because no operator follows that could run them."""
+
     steps: tuple[Step, ...]
 
     state: ClassVar[StateKind] = StateKind.NONE

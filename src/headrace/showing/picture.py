@@ -22,6 +22,8 @@ STYLE = (
 
 @dataclass(frozen=True)
 class SubqueryBox:
+    """A box of the picture of a plan: a subquery or a source."""
+
     name: str
     kind: str  # box, source
     lines: tuple[tuple[str, str], ...]  # (class, text)

@@ -52,6 +52,8 @@ def open_columnar(path: Path) -> ColumnarFile:
 
 
 class ParquetColumns:
+    """A Parquet file, read by row groups and columns."""
+
     def __init__(self, path: Path) -> None:
         """As one file: a data set of one costs several milliseconds more.
 
@@ -86,6 +88,8 @@ class ParquetColumns:
 
 
 class ArrowColumns:
+    """An Arrow IPC or Feather file, read by record batches and columns."""
+
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, pa.OSFile(str(path))
         if self.file.read_at(len(OLD_FEATHER), 0) == OLD_FEATHER:

@@ -33,6 +33,8 @@ MOST_EPOCH_BYTES = 256 << 20  # taken in one epoch when the user sets no number 
 
 @dataclass(frozen=True)
 class TakenFile:
+    """A file of the folder, with the size and time that it had when it was listed."""
+
     name: str
     bytes: int
     modified: int  # nanoseconds

@@ -240,6 +240,13 @@ class OutboxEntry:
 
 @dataclass(frozen=True)
 class Manifest:
+    """The record of one committed epoch: the whole state after it, and the results that it delivers.
+
+    The state is what the newest manifest names, and nothing else. A file is deleted only when no kept manifest names it. The
+    names of the fields are the keys of the stored JSON. `state_id` names the state in sinks, and `run` the run that committed
+    the epoch.
+    """
+
     state_id: str
     number: int
     previous: str | None

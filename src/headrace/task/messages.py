@@ -56,6 +56,8 @@ H = TypeVar("H", bound=Header)
 
 @dataclass(frozen=True)
 class Message:
+    """A message from one task to a slot: its kind, the operator that it is for, its header as JSON, and its body."""
+
     slot: int
     kind: str
     to: str

@@ -189,6 +189,12 @@ class TaskOutput:
 
 @dataclass(frozen=True)
 class Report(Header):
+    """The report of one attempt of a task: everything that it did.
+
+    The driver computes the next manifest from the reports of all tasks. Each number and block counts the work of this task
+    in this epoch alone.
+    """
+
     kind = "report"
     task: Attempt
     stamp: str  # of the attempt, and of no other ever

@@ -45,6 +45,8 @@ MOST_ROWS_READ = 2_000_000  # rows that are read at once to build tables
 
 @dataclass(frozen=True)
 class Change:
+    """The change of one state table in one epoch and slot."""
+
     delta: pa.Table
     groups: AnyNumbers  # of its rows
     rows: Numbers  # live ones now, of every group

@@ -32,6 +32,8 @@ class TaskTimer:
 
 @dataclass
 class WorkCounts:
+    """Counts of the work of tasks. They are added up over the tasks of an epoch and over epochs."""
+
     edges: dict[str, list[int]] = field(default_factory=dict)  # edge: tuples into its steps, and out of them
     sent: dict[str, list[int]] = field(default_factory=dict)  # operator: (tuple, slot) deliveries to each input
     out: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # source or operator: tuples it put out

@@ -31,17 +31,23 @@ class AggregateSpec(Protocol):
 
 
 class PartialsSpec(AggregateSpec, Protocol):
+    """An aggregate whose functions are combined from partials."""
+
     @property
     def partials(self) -> tuple[Partial, ...]: ...
 
 
 class OrderSpec(AggregateSpec, Protocol):
+    """An aggregate with functions that may depend on the order of the tuples."""
+
     @property
     def ordered(self) -> bool:
         """Whether one of the functions depends on the order of the tuples."""
 
 
 class TimeWindowSpec(AggregateSpec, Protocol):
+    """An aggregate over time windows."""
+
     @property
     def window(self) -> int: ...
 
@@ -50,6 +56,8 @@ class TimeWindowSpec(AggregateSpec, Protocol):
 
 
 class PaneSpec(PartialsSpec, TimeWindowSpec, Protocol):
+    """An aggregate over time windows that keeps one partial for each group and pane."""
+
     @property
     def pane(self) -> int: ...
 
@@ -59,6 +67,8 @@ class TupleWindowSpec(OrderSpec, TimeWindowSpec, Protocol):
 
 
 class CountWindowSpec(AggregateSpec, Protocol):
+    """An aggregate over count windows."""
+
     @property
     def last(self) -> int: ...
 
@@ -67,6 +77,8 @@ class CountWindowSpec(AggregateSpec, Protocol):
 
 
 class SessionSpec(AggregateSpec, Protocol):
+    """An aggregate over sessions."""
+
     @property
     def gap(self) -> int: ...
 
@@ -80,6 +92,8 @@ class TupleSessionSpec(OrderSpec, SessionSpec, Protocol):
 
 
 class AsOfSpec(PairColumns, Protocol):
+    """An as-of join."""
+
     @property
     def schemas(self) -> tuple[pa.Schema, ...]: ...
 

@@ -51,6 +51,8 @@ class Session(Protocol):
 
 
 class Database(Protocol):
+    """A database that the database sink can write to: the types of its columns, and its transactions."""
+
     name: str  # for people
     shown: str | Secret  # the URL without secrets
 

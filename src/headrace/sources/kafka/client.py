@@ -148,6 +148,8 @@ def _reason(error: Any) -> str:
 
 @dataclass(frozen=True)
 class TopicDescription:
+    """What the brokers say about a topic."""
+
     id: str  # the broker's own name: a topic that was made again has another
     partitions: tuple[int, ...]
 

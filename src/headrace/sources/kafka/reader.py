@@ -143,6 +143,8 @@ class _PieceReader:
 
 @dataclass(frozen=True)
 class KafkaReader:
+    """Reads ranges of offsets in the tasks."""
+
     servers: BrokerSettings
     decoder: Decoder
 
