@@ -18,7 +18,7 @@ from headrace.support.event_time import NEVER
 
 @dataclass(frozen=True)
 class StatelessOperator(UnkeyedOperator):
-    """Stateless steps that need slots of their own, because no operator follows that could run them."""
+    """Stateless steps in slots of their own, as the strategy `operator` plans them."""
 
     steps: tuple[Step, ...]
 

@@ -1,4 +1,4 @@
-"""One slot in one epoch, for one operator: its groups of what arrived and of the state, and what becomes of the state."""
+"""One slot in one epoch, for one operator: its groups of the input and of the state, and the new state."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from headrace.task.trimmed_blocks import blocks_rewritten
 
 
 class EpochSlot:
-    """One slot in one epoch, as the protocol of operators wants it; changes of state go into the task's report.
+    """The implementation of the protocol `Slot`, which operators use. It records changes of state in the task's report.
 
-    given: what was sent to the slot, and what operators before this one handed over to it, in this order.
+    given: what was sent to the slot, then what operators of the same slot handed over to this operator.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class EpochSlot:
         return [rows for inputs in self.given for rows in inputs.rows(self.operator.name, side)]
 
     def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
-        """This slot's groups of each block that has some."""
+        """Return the rows of this slot's groups of each block that has some."""
         parts = self._parts(side)
         if not self.groups(side) and not parts:
             return []
@@ -119,14 +119,14 @@ class EpochSlot:
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
 
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
-        """Held tuples and those that arrived now, in one table."""
+        """Return the rows of the state and those that arrived, in one table."""
         tables = [open_state_block(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
         tables += [_widen(rows, schema) for rows in self.rows(side)]
         tables = [table for table in tables if table.num_rows]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
     def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
-        """These rows are this slot's whole part of the new state."""
+        """Write this slot's part of the new state. It replaces the former part."""
         if table.num_rows == 0:
             return
         if grouped:
@@ -148,7 +148,7 @@ class EpochSlot:
         self._tables.change(table, put, gone, old)
 
     def keep_tables(self) -> None:
-        """When the operator is done: write what it changed, and the bases that are due."""
+        """Write the changes of state tables, and the bases that are due, when the operator has finished."""
         if self._keeping is not None:
             self._keeping.write()
 
@@ -175,14 +175,14 @@ class EpochSlot:
 
 
 def hot_group_cell(block: OpenBlock, group: int, which: int, parts: int) -> pa.Table:
-    """The rows of a group in a block, cut into parts: one of them."""
+    """Return part `which` of `parts` of the rows of a group in a block."""
     rows = block.slice([group])
     start, stop = (rows.num_rows * end // parts for end in (which, which + 1))
     return rows.slice(start, stop - start)
 
 
 def _widen(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Arrived rows with the columns that held ones have as well, null."""
+    """Return arrived rows with the further columns that rows of the state have, null."""
     for name in schema.names[rows.num_columns :]:
         rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
     return rows
