@@ -22,7 +22,7 @@ class MemorySink:
         self.epochs: dict[tuple[str, int, str], pa.Table] = {}
 
     def deliver(self, delivery: Delivery) -> None:
-        # copied, because the block behind it is cleaned up some epochs later
+        # copied, because a later clean-up deletes the block
         copy = pa.ipc.open_stream(_bytes(delivery.table)).read_all()
         self.epochs[(delivery.query, delivery.epoch, delivery.result)] = copy
 

@@ -40,7 +40,7 @@ class ColumnarFile(Protocol):
         """Some groups; with `columns` only these, in whatever order."""
 
     def first_rows(self, rows: int) -> pa.Table:
-        """At least so many rows from the first on, if there are so many."""
+        """Return the first rows: at least `rows`, or all."""
 
     def __enter__(self) -> Self: ...
 
@@ -155,7 +155,7 @@ def _schema_of(readers: Iterable[pa.ipc.RecordBatchFileReader]) -> pa.Schema:
 
 
 def _enough(given: Iterable[pa.RecordBatch], rows: int, schema: pa.Schema) -> pa.Table:
-    """Batches up to the one with which there are so many rows."""
+    """Return the first batches that together have at least this many rows."""
     found: list[pa.RecordBatch] = []
     for batch in given:
         found.append(batch)

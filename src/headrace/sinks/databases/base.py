@@ -18,7 +18,7 @@ from headrace.support.secrets import Secret
 Rows = list[tuple[Any, ...]]
 
 
-TABLE = "table"  # what `Session.hold` returns if rows that are added to it stay what they are
+TABLE = "table"  # what `Session.lock_tables` returns if rows that are added to it stay what they are
 
 
 @dataclass(frozen=True)
