@@ -34,7 +34,7 @@ class CacheIndex:
         many = substream_counts(plan)
         self._limit = limit
         self._operators = frozenset(
-            o.name for o in plan.operators if o.tables and many.get(o.name, 0) <= MOST_SUBSTREAMS
+            o.name for o in plan.operators if o.state_tables and many.get(o.name, 0) <= MOST_SUBSTREAMS
         )
         self._stamps: dict[tuple[str, str], dict[int, str]] = {}
         self._said: set[tuple[str, str]] = set()

@@ -220,7 +220,7 @@ def tables_after(
     """Return the state tables of an operator after an epoch."""
     return {
         name: _table(table_state(before, name, operator, epoch.groups), operator.name, name, epoch.number, reports)
-        for name in operator.tables
+        for name in operator.state_tables
     }
 
 

@@ -73,7 +73,7 @@ class ApplyOperator(UnkeyedOperator, AppendedState):
     # --- its state -----------------------------------------------------------------------------------------------------
 
     @property
-    def tables(self) -> Mapping[str, StateTable]:
+    def state_tables(self) -> Mapping[str, StateTable]:
         return {FIRST: FIRSTS, **dict(self.declared.tables)}
 
     @property

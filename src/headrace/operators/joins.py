@@ -208,7 +208,7 @@ class JoinOperator(PairedOperator, AppendedState):
     # --- its work ------------------------------------------------------------------------------------------------------
 
     @property
-    def can_split_group(self) -> bool:
+    def can_spread_group(self) -> bool:
         return True
 
     @property

@@ -88,7 +88,7 @@ class Outlet:
         """Send what was gathered along every edge of its producer."""
         for (producer, output), tables in self._gathered.items():
             with self.work.timed(producer):
-                for piece in arrow.split_table(pa.concat_tables(tables)):
+                for piece in arrow.slice_table(pa.concat_tables(tables)):
                     yield from self._along_edges(producer, output, piece)
         self._gathered, self._rows, self._bytes = {}, 0, 0
         self.rejects.write()
@@ -163,7 +163,7 @@ class Outlet:
         layout = self.epoch.layout_of[operator.name]
         for slot in range(layout.slots):
             rows = int(counts[layout.groups(slot, edge.input, written.reach)].sum())
-            rows += sum(_part(counts[g], which, of) for g, which, of in layout.parts(slot, edge.input))
+            rows += sum(_part(counts[g], which, of) for g, which, of in layout.hot_cells(slot, edge.input))
             rows += written.for_all
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
@@ -181,7 +181,7 @@ class Outlet:
         header = RowsHeader(operator.name, edge.input)
         for slot, part in self._by_slot(operator, edge.input, table):
             self.work.delivered(operator.name, edge.input, part.num_rows)
-            for chunk in arrow.split_table(part, LARGEST_BODY):
+            for chunk in arrow.slice_table(part, LARGEST_BODY):
                 yield self._count(Message.of(slot, header, pack(chunk)))
 
     def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:

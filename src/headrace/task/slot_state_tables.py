@@ -206,7 +206,7 @@ class SlotStateTables:
         """Write the changes of all tables and the bases that are due, when the operator has finished."""
         for table, opened in self._open.items():
             self._tell(table, opened)
-        for table in self.operator.tables:
+        for table in self.operator.state_tables:
             due = np.asarray(self.epoch.renewals.get(self.operator.name, {}).get(table, ()), np.int64)
             mine = due[self._is_mine(table, due)]
             if len(mine) or table in self._changes:
@@ -269,9 +269,11 @@ class SlotStateTables:
     # --- what they are -----------------------------------------------------------------------------------------------
 
     def _declared(self, table: str) -> StateTable:
-        if table not in self.operator.tables:
-            raise EngineError(f"{self.operator.name} has no table {table!r}; it has {', '.join(self.operator.tables)}")
-        return self.operator.tables[table]
+        if table not in self.operator.state_tables:
+            raise EngineError(
+                f"{self.operator.name} has no table {table!r}; it has {', '.join(self.operator.state_tables)}"
+            )
+        return self.operator.state_tables[table]
 
     def _before(self, table: str) -> TableState:
         state = self.epoch.state.get(self.operator.name)

@@ -52,7 +52,9 @@ class EpochSlot:
             plan, operator, watermarks.operator_watermarks(plan, clocks)
         )
         self.complete_below = FOREVER if epoch.best_effort else min(self.watermarks_after)
-        self._keeping = SlotStateTables(epoch, operator, task, self.groups(0), self.report) if operator.tables else None
+        self._keeping = (
+            SlotStateTables(epoch, operator, task, self.groups(0), self.report) if operator.state_tables else None
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -92,7 +94,7 @@ class EpochSlot:
 
     def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """Return the rows of this slot's groups of each block that has some."""
-        parts = self._parts(side)
+        parts = self._hot_cells(side)
         if not self.groups(side) and not parts:
             return []
         found = [open_state_block(self.task, self.operator, side, block) for block in blocks]
@@ -101,9 +103,9 @@ class EpochSlot:
         self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
 
-    def _parts(self, side: int) -> list[tuple[int, int, int]]:
+    def _hot_cells(self, side: int) -> list[tuple[int, int, int]]:
         layout = self.epoch.layout_of[self.operator.name]
-        return layout.parts(self.number, side) if self.number < layout.slots else []
+        return layout.hot_cells(self.number, side) if self.number < layout.slots else []
 
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
         return self.runner.run(rows, steps, operator_failure_points(self.epoch.plan)[self.operator.name])

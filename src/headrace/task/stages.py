@@ -50,7 +50,7 @@ def run_splitter(epoch: Epoch, task: Task, windows: Iterable[PhysicalWindow]) ->
         counts[source.name].read(window.amount)
         if window.unread is not None:
             outlet.rejects.add_failed(epoch.unread[source.name], window.unread)
-        for piece in arrow.split_table(window.rows):
+        for piece in arrow.slice_table(window.rows):
             with report.work.timed(source.name):
                 accepted = _accept(epoch, source, replace(window, rows=piece), counts[source.name], outlet)
             outlet.put(source.name, 0, accepted)

@@ -30,7 +30,7 @@ def table_state(state: OperatorState | None, name: str, operator: Operator, grou
     """Return a table as the last manifest has it; an empty table in the first epoch."""
     if state is not None and name in state.tables:
         return state.tables[name]
-    declared, fine = operator.tables[name], groups if name.startswith(RESERVED) else _fine(operator, groups)
+    declared, fine = operator.state_tables[name], groups if name.startswith(RESERVED) else _fine(operator, groups)
     return TableState(declared.key, declared.columns, (), (-1,) * fine, (0,) * fine)
 
 
