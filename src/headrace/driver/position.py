@@ -20,6 +20,11 @@ from headrace.support import validators
 from headrace.support.json_toml import read_json
 
 _BATCH = re.compile(r"[0-9]{1,18}")
+_KINDS = {  # texts for `Position.kind`, which is stored
+    "spark": "Spark, which drives streaming DataFrames",
+    "files": "headrace, which drives folders and Kafka topics",
+    "bounded": "nothing, because all were static",
+}
 
 
 @dataclass(frozen=True)
@@ -49,9 +54,14 @@ _POSITION_FORM = validators.record(
 class Position:
     """The position of the sources after an epoch: the section `position` of a manifest."""
 
-    kind: str  # of the run: "spark" (Spark drives a source), "files" (headrace drives all), "bounded"; tests: "local", "sample"
+    kind: str  # what drives the sources: a key of `_KINDS`, or the name of a driver that a tool or a test runs itself
     batch: Batch | None = None  # the newest batch that was processed; None: none yet, or Spark drives no source
     own: int = 0  # epochs without a batch since then
+
+    @property
+    def driven_by(self) -> str:
+        """What drives the sources, for messages."""
+        return _KINDS.get(self.kind, repr(self.kind))
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "batch": self.batch.to_json() if self.batch else None, "own": self.own}

@@ -72,7 +72,7 @@ class HotGroup:
             raise QueryError(f"a hot group needs rows x columns different slots; found {self}")
 
     def cell(self, slot: int, side: int) -> tuple[int, int]:
-        """Return the part of one side's rows that a slot reads, as (number of the part, number of parts)."""
+        """Return which share of one side's rows a slot reads, as (number of the share, number of shares)."""
         cell = self.slots.index(slot)
         return (cell // self.columns, self.rows) if side == 0 else (cell % self.columns, self.columns)
 
