@@ -177,7 +177,7 @@ def marked(run: Driven, r: random.Random) -> None:
     child = os.fork()
     if not child:
         use = CacheUse(run.run.store.run_id, 1 << 30)
-        shape = repr(run.run.plan.by_name["apply-1"].tables["counts"].describe())
+        shape = repr(run.run.plan.by_name["apply-1"].state_tables["counts"].describe())
         taken = [use.take("apply-1", "counts", shape, number, stamp) for number, stamp in noted.items()]
         os._exit(any(cache.why for cache in taken))
     assert os.waitpid(child, 0)[1] == 0

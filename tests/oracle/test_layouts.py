@@ -118,7 +118,7 @@ def test_every_kind_of_layout_is_drawn_under_every_strategy(monkeypatch: pytest.
 
         def choose_noted(operator: Operator, groups: int, slots: int) -> Layout | None:
             layout = choose(operator, groups, slots)
-            split = isinstance(layout, Diagonal) and layout.splits
+            split = isinstance(layout, Diagonal) and layout.grids
             drawn[now, "split" if split else type(layout).__name__] += 1
             return layout
 

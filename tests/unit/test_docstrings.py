@@ -143,3 +143,14 @@ def test_a_stale_name_is_found() -> None:
     assert stale("as `no_such_name(x)` says, and `STATE_FORMAT`") == ["no_such_name"]
     assert not leads_somewhere(["state", "no_such_module"])
     assert leads_somewhere(["sinks", "base"]) and leads_somewhere(["sinks", "base", "Delivery"])
+
+
+def test_every_class_has_a_docstring() -> None:
+    """The number of classes without one: it may not grow again."""
+    without = [
+        f"{at(file, node.lineno)}: {node.name}"
+        for file in FILES
+        for node in ast.walk(tree(file))
+        if isinstance(node, ast.ClassDef) and ast.get_docstring(node) is None
+    ]
+    assert not without

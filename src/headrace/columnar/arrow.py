@@ -30,7 +30,7 @@ def row_bytes(table: pa.Table) -> int:
     return max(1, int(table.nbytes) // max(int(table.num_rows), 1))
 
 
-def split_table(table: pa.Table, most: int = MOST_TABLE_BYTES) -> Iterator[pa.Table]:
+def slice_table(table: pa.Table, most: int = MOST_TABLE_BYTES) -> Iterator[pa.Table]:
     """The table in pieces of at most about so many bytes, in order, without a copy; itself when it is small."""
     if table.nbytes <= most:
         yield table

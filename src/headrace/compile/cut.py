@@ -33,6 +33,8 @@ def cut(
 
 @dataclass
 class _Cutter:
+    """The state of one cut: the operators, edges and sources found so far."""
+
     sources: dict[str, nodes.Source]
     tables: dict[int, str]  # their names, by id
     at_every_operator: bool

@@ -35,6 +35,8 @@ def _leaders(plan: p.PhysicalPlan) -> dict[str, str]:
 
 
 class _Describer:
+    """Makes the plan that a user sees from a physical plan and a forecast of its load."""
+
     def __init__(self, draft: PlanDraft, expected: Forecast, options: Options) -> None:
         self.draft, self.physical, self.expected, self.options = draft, draft.physical, expected, options
         self.figures = draft.figures or Figures()

@@ -44,6 +44,8 @@ class RoutingOption:
 
 @dataclass(frozen=True)
 class Subquery:
+    """One subquery of a plan: its operators, its router, its slots, and what it is expected to cost."""
+
     name: str
     operators: tuple[str, ...]
     router: Router

@@ -50,6 +50,12 @@ class MeasuredLoad:
 
 
 class Controller:
+    """The controller of one run: it observes every epoch, and decides layouts, slots and splitters at reorganisations.
+
+    `observe` gets what an epoch measured, `reorganise` returns the decisions for the next one, and `layout` returns the layout
+    of an operator. `remembered` and `restore` carry its state through manifests.
+    """
+
     def __init__(self, plan: p.PhysicalPlan, policy: Policy, slots: int, limit: int, *, auto: bool = False) -> None:
         self.plan, self.policy, self.limit, self.auto = plan, policy, limit, auto
         self.active = slots
@@ -98,7 +104,7 @@ class Controller:
         found = self.layouts.get(operator.name)
         if isinstance(found, Diagonal) and len(found.owner) == groups:
             if operator.name in self._followed or not self._splits:  # it may have been split under other rules
-                found = replace(found, splits=())
+                found = replace(found, grids=())
             return _pinned(_fitted(found, slots), self.policy.pinned.get(operator.name, {}))
         if isinstance(found, Rectangles) and found.total == groups and sum(found.rows) <= slots:
             return found if sum(found.rows) == min(slots, groups) or self.policy.diffusion == "grid" else None
@@ -293,8 +299,8 @@ class Controller:
         moves = self._moves(operator, fitted, wanted, found, load, epoch, pins)
         after = Diagonal(_moved(fitted.owner, moves), slots, wanted)
         if self.policy.elastic == "gain" and not self._pays(fitted, after, load):
-            hot = {split.group for split in wanted}
-            moves, wanted = [], tuple(split for split in fitted.splits if split.group in hot)
+            hot = {grid.group for grid in wanted}
+            moves, wanted = [], tuple(grid for grid in fitted.grids if grid.group in hot)
         if self.policy.elastic == "gain":
             moves = moves[: self.policy.moves]  # the others follow, unless the load has changed by then
         after = Diagonal(_moved(fitted.owner, moves), slots, wanted)
@@ -304,17 +310,17 @@ class Controller:
         self, operator: Operator, layout: Diagonal, found: MeasuredLoad, load: Counts, pins: Mapping[int, int]
     ) -> tuple[HotGroup, ...]:
         """The groups that should be on grids of their own."""
-        if not (self.policy.hot and operator.can_split_group and operator.name not in self._followed):
-            return layout.splits
+        if not (self.policy.hot and operator.can_spread_group and operator.name not in self._followed):
+            return layout.grids
         sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
-        splits = group_moves.hot_groups_for(layout.splits, sides, load.tolist(), layout.owner, layout.slots)
-        return tuple(split for split in splits if split.group not in pins)
+        grids = group_moves.hot_groups_for(layout.grids, sides, load.tolist(), layout.owner, layout.slots)
+        return tuple(grid for grid in grids if grid.group not in pins)
 
     def _moves(
         self,
         operator: Operator,
         layout: Diagonal,
-        splits: Sequence[HotGroup],
+        grids: Sequence[HotGroup],
         found: MeasuredLoad,
         load: Counts,
         epoch: int,
@@ -327,12 +333,12 @@ class Controller:
             return group_moves.random_moves(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
         state = (found.new[0] + found.new[1]).tolist()
         return group_moves.moves_by_gain(
-            layout.owner, splits, load.tolist(), state, slots, len(layout.owner), policy.worth / 2, pins
+            layout.owner, grids, load.tolist(), state, slots, len(layout.owner), policy.worth / 2, pins
         )
 
     def _pays(self, before: Diagonal, after: Diagonal, load: Counts) -> bool:
         """Whether the busiest slot has measurably less to do, or slots would have nothing at all."""
-        busiest = [max(group_moves.slot_loads(x.owner, x.splits, load.tolist(), x.slots)) for x in (before, after)]
+        busiest = [max(group_moves.slot_loads(x.owner, x.grids, load.tolist(), x.slots)) for x in (before, after)]
         noise = float(load.sum()) / after.slots * gain.busiest_noise(SEEN * float(load.sum()), after.slots)
         idle = len(set(before.owner)) < min(before.slots, len(before.owner))
         return idle or gain.is_measurable(busiest[0], busiest[1], self.policy.worth, noise)
@@ -347,9 +353,7 @@ class Controller:
         found: MeasuredLoad,
         load: Counts,
     ) -> list[Decision]:
-        loads = [
-            group_moves.slot_loads(each.owner, each.splits, load.tolist(), after.slots) for each in (before, after)
-        ]
+        loads = [group_moves.slot_loads(each.owner, each.grids, load.tolist(), after.slots) for each in (before, after)]
         gain = max(loads[1]) / max(loads[0]) if max(loads[0]) else 1.0
         had, will = (group_moves.imbalance(each) for each in loads)
         why = f"the busiest slot had {had:.2f} x the mean, will have {will:.2f} x"
@@ -358,8 +362,8 @@ class Controller:
             shown = ", ".join(f"{m.group} ({m.source} to {m.target})" for m in moves[:6])
             more = f" and {len(moves) - 6} more" if len(moves) > 6 else ""
             decisions.append(Decision(epoch, operator.name, "move", f"groups {shown}{more}", why, had, gain))
-        for group in sorted({s.group for s in {*before.splits} ^ {*after.splits}}):
-            split = after.split.get(group)
+        for group in sorted({s.group for s in {*before.grids} ^ {*after.grids}}):
+            split = after.grid_of.get(group)
             change = (
                 f"group {group} on {split.rows} x {split.columns} slots"
                 if split
@@ -394,7 +398,7 @@ class Controller:
         if found is None:
             return None
         if isinstance(layout, Diagonal):
-            loads = group_moves.slot_loads(layout.owner, layout.splits, group_work(found).tolist(), layout.slots)
+            loads = group_moves.slot_loads(layout.owner, layout.grids, group_work(found).tolist(), layout.slots)
             return group_moves.imbalance(loads)
         if isinstance(layout, Rectangles):
             return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
@@ -442,7 +446,7 @@ def _fitted(layout: Diagonal, slots: int) -> Diagonal:
     if layout.slots == slots:
         return layout
     owner = tuple(slot if slot < slots else group % slots for group, slot in enumerate(layout.owner))
-    return Diagonal(owner, slots, tuple(s for s in layout.splits if max(s.slots) < slots))
+    return Diagonal(owner, slots, tuple(s for s in layout.grids if max(s.slots) < slots))
 
 
 def _pinned(layout: Diagonal, pins: Mapping[int, int]) -> Diagonal:
@@ -451,7 +455,7 @@ def _pinned(layout: Diagonal, pins: Mapping[int, int]) -> Diagonal:
     owner = tuple(
         pins.get(g, slot) if pins.get(g, slot) < layout.slots else slot for g, slot in enumerate(layout.owner)
     )
-    return Diagonal(owner, layout.slots, tuple(s for s in layout.splits if s.group not in pins))
+    return Diagonal(owner, layout.slots, tuple(s for s in layout.grids if s.group not in pins))
 
 
 def _shown(layout: Rectangles) -> str:

@@ -20,16 +20,18 @@ LEAST_GAIN = 0.01  # of the mean load: moves that gain less are not worth it
 
 @dataclass(frozen=True)
 class Move:
+    """The move of one group from one slot to another."""
+
     group: int
     source: int
     target: int
     gain: float  # by how much the larger of the two loads falls
 
 
-def slot_loads(owner: Sequence[int], splits: Sequence[HotGroup], load: Sequence[float], slots: int) -> list[float]:
+def slot_loads(owner: Sequence[int], grids: Sequence[HotGroup], load: Sequence[float], slots: int) -> list[float]:
     """Work of every slot; a split group's is spread evenly over its slots."""
     found = [0.0] * slots
-    split = {s.group: s for s in splits}
+    split = {s.group: s for s in grids}
     for group, work in enumerate(load):
         where = split[group].slots if group in split else (owner[group],)
         for slot in where:
@@ -45,7 +47,7 @@ def imbalance(loads: Sequence[float]) -> float:
 
 def moves_by_gain(
     owner: Sequence[int],
-    splits: Sequence[HotGroup],
+    grids: Sequence[HotGroup],
     load: Sequence[float],
     state: Sequence[float],
     slots: int,
@@ -54,8 +56,8 @@ def moves_by_gain(
     fixed: Collection[int] = (),
 ) -> list[Move]:
     """Moves, one after the other, until the busiest slot is within `enough` of the mean or `most` were made."""
-    owner, loads = list(owner), slot_loads(owner, splits, load, slots)
-    stuck = {s.group for s in splits} | set(fixed)
+    owner, loads = list(owner), slot_loads(owner, grids, load, slots)
+    stuck = {s.group for s in grids} | set(fixed)
     mean = sum(loads) / slots
     found: list[Move] = []
     while len(found) < most and max(loads) > (1 + enough) * mean:
@@ -106,7 +108,7 @@ def random_moves(
 
 
 def hot_groups_for(
-    splits: Sequence[HotGroup],
+    grids: Sequence[HotGroup],
     sides: Sequence[tuple[float, float]],
     load: Sequence[float],
     owner: Sequence[int],
@@ -117,7 +119,7 @@ def hot_groups_for(
     sides: left and right tuples that a group's slot reads.
     """
     fair = sum(load) / slots
-    known = {s.group: s for s in splits}
+    known = {s.group: s for s in grids}
     if slots < 2 or fair <= 0:
         return ()
     hot = [g for g, work in enumerate(load) if work > fair * (LEAVE if g in known else ENTER)]

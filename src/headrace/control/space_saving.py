@@ -11,6 +11,8 @@ from collections.abc import Iterable
 
 
 class SpaceSavingSketch:
+    """Approximate counts of the heaviest keys, with at most `capacity` keys in memory."""
+
     def __init__(self, capacity: int = 64) -> None:
         self.capacity = capacity
         self.total = 0.0

@@ -1,7 +1,8 @@
-"""The tasks of an epoch agree, or it is run again.
+"""Agreement of the tasks of an epoch: an epoch whose slots received messages of different attempts is run again.
 
-Invariant: the reports that are given on are those of one attempt of every task, and every slot of a later stage heard just
-these attempts. A task that Spark runs twice writes under two names, so what is not agreed on is left behind and swept.
+Invariant: the reports that `execute_until_agreed` returns are those of one attempt of every task, and every slot of a later
+stage received the messages of exactly these attempts. A task that Spark runs twice writes under two names. No manifest names
+the files of the other attempt, so the next clean-up deletes them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from headrace.task.reports import Report
 
 _log = logging.getLogger(__name__)
 Execute = Callable[[Epoch], Sequence[Message]]
-ATTEMPTS = 3  # how often an epoch is run when its tasks do not agree
+ATTEMPTS = 3  # of an epoch whose tasks do not agree
 
 
 def execute_until_agreed(epoch: Epoch, execute: Execute) -> list[Report]:
-    """The reports of all tasks; the epoch runs again when slots heard different attempts of a producer."""
+    """Return the reports of all tasks. Run the epoch again if slots received messages of different attempts of a producer."""
     for _ in range(ATTEMPTS):
         reports = [message.read(Report) for message in _executed(epoch, execute)]
         if _agree(epoch, reports):
@@ -34,7 +35,7 @@ def execute_until_agreed(epoch: Epoch, execute: Execute) -> list[Report]:
 
 
 def _executed(epoch: Epoch, execute: Execute) -> Sequence[Message]:
-    """An epoch is a pure function: without what a machine kept of tables, it gives what it would have given with it."""
+    """Execute the epoch, and again without caches if one is damaged: caches do not change the result of an epoch."""
     try:
         return execute(epoch)
     except DamagedCache as error:
@@ -45,7 +46,7 @@ def _executed(epoch: Epoch, execute: Execute) -> Sequence[Message]:
 
 
 def _agree(epoch: Epoch, reports: Sequence[Report]) -> bool:
-    """Whether every slot of every stage reported, and heard the same attempts of the same producers, which reported."""
+    """Return whether every slot reported, and received messages of exactly the attempts of the stage before that reported."""
     if len({(r.task.stage, r.task.number) for r in reports}) != len(reports):
         return False
     for stage in range(1, epoch.plan.stages + 1):

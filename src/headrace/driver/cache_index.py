@@ -1,7 +1,7 @@
-"""The driver's side of tables in place: which attempt opened each of them last (`headrace.state.caches` says why).
+"""The index of caches of state tables: the attempt that opened each table last (`headrace.state.caches` has the reasons).
 
-Invariant: a stamp is noted when the manifest that has the changes of its attempt was committed, and not before. Notes live
-as long as a run: the next one begins without any.
+Invariant: the stamp of an attempt enters the index when the manifest with the changes of that attempt is committed, and not
+before. The index lives as long as a run.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from headrace.state.caches import COLD, DAMAGED, LOCKED, MARKED, NO_SPACE, OFF, 
 from headrace.task.reports import Report, TableUse
 from headrace.telemetry.table_sizes import substream_counts
 
-MOST_SUBSTREAMS = 4096  # substreams of an operator; of more, none are kept in place
+MOST_SUBSTREAMS = 4096  # an operator with more substreams has no caches
 
 WORDS = {
     COLD: "there was nothing in place",
@@ -28,11 +28,13 @@ _log = logging.getLogger(__name__)
 
 
 class CacheIndex:
+    """The stamps of the caches that hold the committed state, and the folder of caches if the driver makes it."""
+
     def __init__(self, plan: p.PhysicalPlan, run_id: str, limit: int, *, beside: bool) -> None:
         many = substream_counts(plan)
         self._limit = limit
         self._operators = frozenset(
-            o.name for o in plan.operators if o.tables and many.get(o.name, 0) <= MOST_SUBSTREAMS
+            o.name for o in plan.operators if o.state_tables and many.get(o.name, 0) <= MOST_SUBSTREAMS
         )
         self._stamps: dict[tuple[str, str], dict[int, str]] = {}
         self._said: set[tuple[str, str]] = set()
@@ -44,7 +46,7 @@ class CacheIndex:
         return self._limit > 0 and bool(self._operators)
 
     def stamps(self) -> CacheStamps | None:
-        """What the tasks of the next epoch are told."""
+        """Return what the tasks of the next epoch need to know about caches; None: there are none."""
         if not self.on:
             return None
         if self._beside and (self._folder is None or not self._folder.is_there):
@@ -54,7 +56,7 @@ class CacheIndex:
         return CacheStamps(self._limit, self._operators, stamps, driver_makes_folder=self._beside)
 
     def accept(self, reports: Sequence[Report]) -> dict[str, TableUse]:
-        """An epoch was committed: note it, and tell how it came by its tables, by operator."""
+        """Note the stamps of a committed epoch, and return by operator how the epoch opened its state tables."""
         used: dict[str, TableUse] = {}
         for report in reports:
             for change in report.changed:
@@ -67,7 +69,7 @@ class CacheIndex:
         return used
 
     def _say(self, used: Mapping[str, TableUse]) -> None:
-        """What was built from blocks, once while it goes on."""
+        """Log which tables were built from blocks. While the reason stays the same, log it once."""
         now = {
             (name, why) for name, use in used.items() for why in use.built if why != OFF and (use.rows or why != COLD)
         }
@@ -80,7 +82,7 @@ class CacheIndex:
         self._said = now
 
     def remove(self) -> None:
-        """The run ends, or somebody else removed it."""
+        """Remove the folder of caches, because the run ends or another process has removed its content."""
         if self._folder is not None:
             self._folder.remove()
             self._folder = None

@@ -1,6 +1,6 @@
-"""What a run asks of whatever executes its epochs. Spark is the one answer (`headrace.spark.cluster`).
+"""The interface between a run and the cluster that executes its epochs. `headrace.spark.cluster` implements it.
 
-A run knows these questions and nothing of Spark; so its decisions about time, silence and the end can be tested by hand.
+A run uses only this interface and never Spark itself, so tests can replace the cluster and control time and batches.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ OnBatch = Callable[[Any, int], None]  # (batch, its number)
 
 
 class FeedStatus(NamedTuple):
-    """What a feed is doing."""
+    """The activity of a feed."""
 
-    may_have: bool  # tuples for us: there are some, or it does not know yet
-    at_work: bool  # it looks for tuples, or we have its batch
+    may_have: bool  # it has tuples that it has not delivered, or does not know yet
+    at_work: bool  # it looks for tuples, or the run processes its batch
 
 
 class Feed(Protocol):
-    """Streams that others read: they call back with batches, one after the other."""
+    """Streams that the cluster reads. It calls the run with one batch after the other."""
 
     @property
     def active(self) -> bool:
@@ -34,40 +34,42 @@ class Feed(Protocol):
 
     @property
     def drained(self) -> bool:
-        """Whether it ended because all that was there is done."""
+        """Whether it ended because all input that was there is processed."""
 
     @property
     def failure(self) -> str | None:
-        """What ended it, if it was not asked to."""
+        """The error that ended it; None: it is active, or `stop` ended it."""
 
-    def look(self) -> FeedStatus: ...
+    def look(self) -> FeedStatus:
+        """Return what the feed is doing now."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """End the feed."""
 
 
 class Cluster(Protocol):
-    """Where epochs are executed."""
+    """The cluster that executes epochs."""
 
     @property
     def stopped(self) -> bool:
-        """Whether it is gone, for good."""
+        """Whether the cluster has ended."""
 
     def static(self, sources: Mapping[str, Source]) -> Any:
-        """The rows of sources that are read whole."""
+        """Return the rows of sources that are read whole."""
 
     def piece_rows(self, inputs: Sequence[TakenInput], splitters: Splitters) -> Any:
-        """The rows of what was taken of sources that headrace drives, dealt to splitters."""
+        """Return the pieces of the inputs of an epoch as rows, dealt to splitters."""
 
     def batch(self, batch: Any) -> Any:
-        """The rows of a feed's batch."""
+        """Return the rows of a batch of a feed."""
 
     def execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
-        """Run the tasks of an epoch on rows; their reports."""
+        """Run the tasks of an epoch on rows, and return their reports."""
 
     def follow(
         self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool
     ) -> Feed:
-        """Begin to read streams; a look every so many microseconds, or once for what is there now."""
+        """Start to read streams. The feed looks for tuples every `interval` microseconds, or only once with `once`."""
 
     def refuse_batch(self) -> str:
-        """In a callback, for a run that is to end: wait until the feed is stopped; the words to end it with."""
+        """Wait, in the callback of a batch, until the feed is stopped; return the text of the error to raise then."""

@@ -1,8 +1,8 @@
-"""Delivery: the outbox of a committed manifest to the sinks, again after a crash.
+"""Delivery of the outbox of a committed manifest to the sinks, repeated after a crash.
 
-A sink that takes parts has the rows already, and is told which of them count.
+A part sink has the rows already. It gets the receipts of the parts that count.
 
-Invariant: nothing more is committed before the newest outbox has been delivered, so at most the newest can come twice.
+Invariant: nothing more is committed before the newest outbox is delivered, so only the newest outbox can be delivered twice.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ OTHER_SINK = "all that is put aside comes to one sink, in columns of several kin
 
 @dataclass(frozen=True)
 class Deliverer:
+    """Delivers the outbox of each committed manifest to the sinks of a run."""
+
     plan: p.PhysicalPlan
     store: StateStore
     sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
@@ -39,11 +41,14 @@ class Deliverer:
 
     @cached_property
     def in_tasks(self) -> dict[str, PartSink]:
-        """The sinks that tasks write to, as they were given: what one opens to publish stays here and is not sent."""
+        """Copies of the sinks that tasks write to. What a sink opens to publish stays in the driver and is not sent."""
         return {result: copy.copy(sink) for result, sink in self.sinks.items() if takes_parts(sink)}
 
     def begin(self, aside: Mapping[str, tuple[str, pa.Schema]] | None = None) -> None:
-        """Every sink looks whether it can take what will come, and what may be put aside (`headrace.task.failure_points.rejected_results`)."""
+        """Let every sink check the results that it will get.
+
+        aside: by result, a description and the schema of what the sink `late` may get (`rejected_results`).
+        """
         for edge in self.plan.edges:
             if (begin := getattr(self.sinks.get(edge.target), "begin", None)) is not None:
                 begin(edge.target, edge.schema)
@@ -56,9 +61,9 @@ class Deliverer:
                     raise type(error)(msg) from None
 
     def resume(self, outbox_names: Mapping[str, str | None]) -> None:
-        """Sinks that know how far they have come see that this state is not one that was put back to an earlier time.
+        """Let every sink compare the epochs that it holds with the state, which may have been restored from a backup.
 
-        waiting: as for `deliver`.
+        outbox_names: as for `deliver`.
         """
         last = self.store.last
         if last is None:
@@ -69,16 +74,18 @@ class Deliverer:
                     resume(self.store.state_id, name, last.number)
 
     def hurry(self) -> None:
+        """Stop waiting for servers, because the run is to end."""
         notify(self.sinks.values(), "hurry")
 
     def close(self) -> None:
+        """Close all sinks, because the run has ended."""
         notify(self.sinks.values(), "close")
 
     def deliver(self, manifest: Manifest, outbox_names: Mapping[str, str | None] | None = None) -> dict[str, float]:
-        """Seconds that each sink took.
+        """Deliver the outbox of a manifest, and return the seconds that each sink took.
 
-        waiting: what the outbox calls a result, where the run that filled it called it otherwise; None: nothing is for it.
-        Its sink is told that name: it may have the rows already, under that.
+        outbox_names: by result, its name in the outbox if the run that filled the outbox used another name; None: the outbox has
+        nothing for it. The sink gets that name, because it may hold the rows under it already.
         """
         took = {}
         reader = BlockReader(self.store.storage)
@@ -109,7 +116,7 @@ class Deliverer:
     def _publish(
         self, reader: BlockReader, sink: PartSink, result: str, name: Name, entries: Sequence[Block | Receipt]
     ) -> None:
-        """Tell which parts count. Blocks are of a run before it was given this sink, and are written for it now."""
+        """Publish the parts that count. Rows in blocks are written as parts now: an earlier run had another sink."""
         receipts = []
         for each in entries:
             if isinstance(each, Receipt):
@@ -130,7 +137,7 @@ class Deliverer:
             raise
 
     def _read(self, reader: BlockReader, result: str, entries: Sequence[Block | Receipt]) -> list[pa.Table]:
-        """All of a result; refuses blocks that are whole, but hold something else."""
+        """Return the tables of all blocks of a result. Refuse undamaged blocks with other columns."""
         blocks = [each for each in entries if isinstance(each, Block)]
         if _in_parts(entries):
             msg = (
@@ -149,7 +156,7 @@ class Deliverer:
 
     @contextmanager
     def _careful(self, name: Name) -> Iterator[None]:
-        """What fails in here is the sink."""
+        """Name the sink in any error that is raised in this block."""
         try:
             yield
         except BaseException as error:

@@ -1,13 +1,14 @@
-"""What the state of every operator means: what it does, and what comes to it, down to the sources.
+"""The fingerprint of a query: the meaning of the state of every operator, from its sources on.
 
     meaning of an operator  =  what it does itself  +  per input: the meanings of its producers, the steps between, and the
                                columns that it reads of them, with their types
     two meanings are equal  =>  state that was made under one is the state that the other would have made
 
-Steps behind the last state, sinks, the names and order of results, lateness, `idle` and `ahead` are no part of it, nor are
-columns that an operator only passes on, or the names that an aggregate gives to what it computes: whoever reads such a column
-says what it is. Of columns that lie in state and are only passed on it is noted where they come from, to be held against each
-other one by one. All of it is JSON and stands in the manifest, so that a later query is held against it.
+The meaning of an operator does not contain: steps downstream of the last stateful operator, sinks, the names and order of
+results, lateness, `idle` and `ahead`, columns that the operator only passes on, and the names that an aggregate gives to its
+functions. The operator that reads such a column describes it. For columns in state that are only passed on, the fingerprint
+has their origin, so that they can be compared one by one. All of it is JSON in the manifest, with which a later query is
+compared.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _LOADED = re.compile(r"(?:__main__|headrace_query_[^.]*)\.")  # what a file was 
 
 
 def query_section(plan: p.PhysicalPlan, graph: Sequence[Json], holding: p.PhysicalPlan | None = None) -> Json:
-    """What a manifest says of a query: as a user wrote it, and what operators and results mean; JSON as it is read again.
+    """Return what a manifest stores about a query: the query of the user, and the meanings of operators and results.
 
     plan: under the strategy `subquery`, whatever the run has: no meaning depends on a strategy.
     holding: the same with all columns that state has, if it has more than the query reads.
@@ -68,7 +69,7 @@ def _operator(plan: p.PhysicalPlan, operator: Operator, holding: p.PhysicalPlan)
 
 
 def passed_columns(plan: p.PhysicalPlan, name: str, side: int, needed: Names) -> list[list[list[str]]]:
-    """By edge, the columns that lie in an operator's state and are only passed on by it, each with what it is."""
+    """Return by edge the columns in an operator's state that it only passes on, each with its origin."""
     operator = plan.by_name[name]
     columns = operator.schemas[side].names if operator.holds_tuples else []
     hidden = {TS, SUBSTREAM, *needed}
@@ -79,7 +80,7 @@ def passed_columns(plan: p.PhysicalPlan, name: str, side: int, needed: Names) ->
 
 
 def _origin(plan: p.PhysicalPlan, edge: p.Edge, column: str) -> str:
-    """Where a column behind the steps of an edge comes from, steps that only call it otherwise left out."""
+    """Return the origin of a column after the steps of an edge. Steps that only rename the column do not count."""
     name = column.lower()
     for step in reversed(edge.steps):
         if isinstance(step, p.TableStep):
@@ -101,7 +102,7 @@ def _origin(plan: p.PhysicalPlan, edge: p.Edge, column: str) -> str:
 
 
 def _functions(plan: p.PhysicalPlan, producer: str) -> Sequence[Sequence[str]]:
-    """What a producer computes, by the names that it gives."""
+    """Return (name, SQL) of the functions that a producer computes."""
     operator = plan.by_name.get(producer)
     found: Sequence[Sequence[str]] = operator.spec.get("functions", ()) if operator else ()
     return found
@@ -121,7 +122,7 @@ def _edge(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
 
 
 def _computed(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
-    """What those columns are that are read and that a producer computes: its own meaning does not say how it calls them."""
+    """Return the SQL of the columns that are read and that the producer computes, because its meaning has no names."""
     names = columns_before([step for step in edge.steps if not p.is_pushed(step)], needed)
     functions = _functions(plan, edge.producer)
     return {"computed": [[name, sql] for name, sql in functions if name.lower() in names]} if functions else {}
@@ -234,7 +235,10 @@ def _tables(node: Json, key: str) -> None:
 
 
 class QueryMeanings:
-    """What a section says, to be held against another. code: by operator, the user's own code that it runs."""
+    """The meanings in a section `query` of a manifest, for comparison with another section.
+
+    code: by operator, the user's own code that it runs.
+    """
 
     def __init__(self, section: Mapping[str, Any], code: Mapping[str, str] | None = None) -> None:
         self.operators: dict[str, Json] = {
@@ -248,18 +252,18 @@ class QueryMeanings:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """By operator."""
+        """The digest of the meaning of each operator."""
         return {name: self._digest_of(name, coded=False) for name in self.operators}
 
     @cached_property
     def coded(self) -> dict[str, str]:
-        """The same with the code that runs in it, and in all that comes to it."""
+        """The same digests, with the user's code that runs in the operator and upstream of it."""
         return {name: self._digest_of(name, coded=True) for name in self.operators}
 
     def _digest_of(self, name: str, *, coded: bool) -> str:
         found = self._found[coded]
         if name not in found:
-            found[name] = ""  # no operator is made of itself
+            found[name] = ""  # ends the recursion for names that are not complete yet
             if name in self.sources:
                 found[name] = _digest(["source", source_meaning(self.sources[name])])
             else:
@@ -269,7 +273,7 @@ class QueryMeanings:
         return found[name]
 
     def _resolved(self, edges: Sequence[Json], *, coded: bool) -> list[str]:
-        """Edges by what they mean, not by what their producers are called."""
+        """Return the meanings of edges, which do not depend on the names of their producers."""
         return sorted(self.edge_meaning(edge, coded=coded) for edge in edges)
 
     def edge_meaning(self, edge: Json, *, coded: bool = False) -> str:
@@ -284,12 +288,12 @@ class QueryMeanings:
         return [steps, reads, edge.get("computed", [])]
 
     def result_digest(self, name: str, *, coded: bool = False) -> str:
-        """Of all that makes a result."""
+        """Return the digest of the meaning of a result."""
         result = self.results[name]
         return _digest([self._resolved(result["inputs"], coded=coded), result["columns"]])
 
     def passed(self, name: str, side: int) -> dict[str, dict[str, list[str]]]:
-        """By column that is only passed on, and by what it is: the edges that it comes along as that, by what they mean."""
+        """Return the columns that are only passed on: by column and origin, the meanings of the edges that carry it."""
         found: dict[str, dict[str, list[str]]] = {}
         for edge in self.operators[name]["inputs"][side]:
             for column, origin in edge.get("passes", ()):
@@ -297,7 +301,7 @@ class QueryMeanings:
         return {column: {origin: sorted(edges) for origin, edges in each.items()} for column, each in found.items()}
 
     def above(self, name: str) -> set[str]:
-        """The sources and operators that an operator or a result is made of."""
+        """Return the sources and operators upstream of an operator or a result."""
         found: set[str] = set()
         left = {name}
         while left:
@@ -316,7 +320,7 @@ def source_meaning(node: Mapping[str, Any]) -> Json:
 
 
 def operator_kind(name: str) -> str:
-    """join-2 is a join."""
+    """Return the kind of an operator from its name: "join" for "join-2"."""
     return name.rpartition("-")[0]
 
 
@@ -324,13 +328,13 @@ def operator_kind(name: str) -> str:
 
 
 def without_loader(text: str) -> str:
-    """What a class or function is called, wherever the file that has it was run from."""
+    """Return the name of a class or function without the name of the module that its file was loaded as."""
     found = _LOADED.match(text)
     return text[found.end() :] if found else text
 
 
 def without_loaders(does: Json) -> Json:
-    """What an operator does, or a rule of a split, by such names."""
+    """Return the description of an operator, or the rule of a split, with such names."""
     named = {key: without_loader(does[key]) for key in ("processor",) if isinstance(does.get(key), str)}
     rules = {key: does[key] for key in ("route", "broadcast") if isinstance(does.get(key), list) and does[key]}
     return {**does, **named, **{key: [without_loader(str(name)), *rest] for key, (name, *rest) in rules.items()}}

@@ -1,7 +1,7 @@
-"""What state belongs to: a query, by its fingerprint, and the places that its sources read.
+"""The identity of a state: the plan that arranged it, and the places that its sources read.
 
-Invariant: state is only continued under a plan that lays it as it was laid, by sources that read what they read before. That the
-operators mean what they meant is checked before (`headrace.evolve.compare`).
+Invariant: a state continues only under a plan that arranges it in the same way, with sources that read the same places.
+`headrace.evolve.compare` has checked before that the operators still mean the same.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ CODE_CHANGED = "%s goes on with the state that other code or settings made: it w
 
 
 def query_fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[str, Any]:
-    """What a user wrote, what that means, and how the compiler lays the state of it."""
+    """Return the section `query` of manifests: the query of the user, its meaning, and the arrangement of its state."""
     return {**query, **state_arrangement(plan)}
 
 
 def state_arrangement(plan: p.PhysicalPlan) -> dict[str, Any]:
-    """How the state of a plan lies on the disk."""
+    """Return how a plan arranges its state: the grouping columns, the stored columns and the routers of operators."""
     return {"grouped": _grouped(plan), "held": _held(plan), "routers": _chosen(plan)}
 
 
 def check_state_arrangement(last: Manifest, plan: p.PhysicalPlan) -> None:
-    """Refuse a plan under which the state of an operator would lie in another way than it does."""
+    """Refuse a plan that would arrange the state of an operator in another way."""
     for part, now in state_arrangement(plan).items():
         was = last.query[part]
         changed = [name for name in {**was, **now} if was.get(name) != now.get(name)]
@@ -51,19 +51,19 @@ def check_state_arrangement(last: Manifest, plan: p.PhysicalPlan) -> None:
 
 
 def operator_code(plan: p.PhysicalPlan) -> dict[str, str]:
-    """The user's own code that operators run: what it is called, its version and settings."""
+    """Return by operator the user's code that it runs: its name, version and settings."""
     return {o.name: o.code for o in plan.operators if o.code}
 
 
 def user_code_names(plan: p.PhysicalPlan) -> list[str]:
-    """What the user wrote in Python: processors, and functions that split."""
+    """Return the names of the user's Python code in a plan: processors, and functions of splits."""
     steps = (step for edge in plan.edges for step in edge.steps if isinstance(step, p.SplitStep))
     functions = [function.name for step in steps for function in step.functions]
     return list(dict.fromkeys([*operator_code(plan).values(), *functions]))
 
 
 def log_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
-    """Code may change its version and its settings and continue with the state that it finds."""
+    """Log code whose version or settings have changed. It continues with the state that is there."""
     for operator, code in operator_code(plan).items():
         known = last.versions.get(operator, code)
         if without_loader(known) != without_loader(code):
@@ -73,7 +73,7 @@ def log_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
 def check_source_places(
     last: Manifest, places: Mapping[str, str], driven: Mapping[str, DrivenOrigin], static: Collection[str]
 ) -> None:
-    """What was taken and what is held came from there: another input would be taken for its continuation."""
+    """Refuse a source that reads another place, because its input would not continue the former one."""
     for name, place in places.items():
         known = last.sources[name].place
         if known is None or known == place:
@@ -87,16 +87,16 @@ def check_source_places(
 
 
 def _grouped(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
-    """By which columns the state of every operator is grouped: part of what state on disk means."""
+    """Return the columns by which the state of every operator is grouped."""
     stateful = [o for o in plan.operators if o.state is not StateKind.NONE]
     return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
 
 
 def _chosen(plan: p.PhysicalPlan) -> dict[str, Any]:
-    """Routers that were chosen with the first epoch, for good: blocks are grouped by them."""
+    """Return the routers that were chosen in the first epoch. They never change, because blocks are grouped by them."""
     return {o.name: o.router.to_json() for o in plan.operators if o.router.chosen}
 
 
 def _held(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
-    """Which columns the state of every operator holds, where it holds tuples: the compiler drops what nobody reads."""
+    """Return the columns of state that holds tuples. The compiler drops columns that nothing reads."""
     return {o.name: [schema.names for schema in o.schemas] for o in plan.operators if o.holds_tuples}

@@ -1,4 +1,4 @@
-"""Which runs of an operator's state are merged in an epoch, and which bases of its keyed tables are written anew."""
+"""The choice of the blocks that an epoch merges, and of the bases of state tables that it writes again."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.task.state_table_groups import StateTableGroups
 def merges_for_slots(
     plan: p.PhysicalPlan, state: Mapping[str, OperatorState], slots: int, last: int
 ) -> tuple[tuple[Merge, ...], ...]:
-    """What is merged in the epoch after `last`, dealt out to the slots."""
+    """Return for each slot the merges that it makes in the epoch after `last`."""
     planned = _shared(
         plan, [m for o in plan.operators if o.state is StateKind.APPENDED for m in plan_merges(o, state.get(o.name))]
     )
@@ -32,7 +32,7 @@ def merges_for_slots(
 
 
 def _shared(plan: p.PhysicalPlan, merges: Sequence[Merge]) -> list[Merge]:
-    """Parts of one operator that hold the same blocks in the same groups merge them once."""
+    """Return the merges, with one in place of several that merge the same blocks of one operator in the same groups."""
     found: dict[object, Merge] = {}
     for merge in merges:
         operator = plan.by_name[merge.operator]
@@ -46,7 +46,7 @@ def _shared(plan: p.PhysicalPlan, merges: Sequence[Merge]) -> list[Merge]:
 def bases_to_renew(
     plan: p.PhysicalPlan, state: Mapping[str, OperatorState], last: int, groups: int
 ) -> dict[str, dict[str, tuple[int, ...]]]:
-    """The groups of every operator's tables whose bases the epoch after `last` renews."""
+    """Return by operator and state table the groups whose bases the epoch after `last` renews."""
     planned = {
         name: {
             table: bases.groups_to_renew(each, last, StateTableGroups.of(plan.by_name[name], each, groups).parts)
@@ -58,7 +58,7 @@ def bases_to_renew(
 
 
 def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:
-    """Merges of every input; inputs that hold the same blocks in the same groups share theirs."""
+    """Return the merges of all inputs. Inputs that hold the same blocks in the same groups share a merge."""
     if state is None:
         return []
     found: dict[tuple[Block, ...], list[int]] = {}
@@ -78,7 +78,7 @@ def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:
 
 
 def _trims(operator: Operator, side: int, blocks: Sequence[Block], taken: Set[str]) -> list[Merge]:
-    """Merges of what no run takes."""
+    """Return merges of the blocks that are in no planned merge, so that what is no longer needed is dropped from them."""
     run = large_run([block for block in blocks if block.name not in taken])
     many = merge_pieces(run)
     return [Merge(operator.name, (side,), run, piece=(which, many)) for which in range(many)]

@@ -1,6 +1,6 @@
-"""What an epoch made of the state: the next manifest's sections, as a pure function of (last manifest, epoch, reports).
+"""The state after an epoch: sections of the next manifest, as a pure function of (last manifest, epoch, reports).
 
-Invariant: nothing else is looked at, so the same three always give the same state, whoever computes it and when.
+Invariant: the functions of this module read nothing else, so the same arguments always give the same state.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ from headrace.task.state_table_groups import table_state
 from headrace.task.trimmed_blocks import blocks_rewritten
 from headrace.task.work import WorkCounts, WorkTotals, sum_counts
 
-SMOOTHED_EPOCHS = 20  # epochs over which the size of the state is smoothed: merging makes it a saw
+SMOOTHED_EPOCHS = 20  # over which the size of the state is smoothed, because merges let it rise and fall
 Clocks = Mapping[str, watermarks.SourceClock]
 
 
 @dataclass(frozen=True)
 class Outcome:
+    """The sections of the next manifest that follow from the reports of an epoch."""
+
     sources: dict[str, SourceState]
     split_times: watermarks.SplitTimes
     operators: dict[str, OperatorState]
@@ -48,7 +50,7 @@ class Outcome:
 def compute_outcome(
     last: Manifest | None, epoch: Epoch, reports: Sequence[Report], places: Mapping[str, str]
 ) -> Outcome:
-    """What follows from an epoch whose tasks agreed; `places` are what sources read in it."""
+    """Return the outcome of an epoch whose tasks agreed. places: by source, what it read in this epoch."""
     plan = epoch.plan
     seen: watermarks.Seen = {}
     split_times: watermarks.SplitTimes = dict(epoch.split_times)
@@ -129,7 +131,7 @@ def _totals(
 
 
 def _outbox(reports: Sequence[Report]) -> tuple[OutboxEntry, ...]:
-    """Parts of results in an order that does not depend on which task finished first."""
+    """Return the outputs of all tasks in an order that does not depend on which task finished first."""
     parts = [part for report in sorted(reports, key=lambda r: r.task) for part in report.outbox]
     return tuple(OutboxEntry(part.result, number, part.content) for number, part in enumerate(parts))
 
@@ -137,8 +139,10 @@ def _outbox(reports: Sequence[Report]) -> tuple[OutboxEntry, ...]:
 def _work(
     last: Manifest | None, epoch: Epoch, reports: Sequence[Report], needed_tuples: Mapping[str, Sequence[float]]
 ) -> WorkTotals:
-    """What all tasks did since this plan began to run; under another plan counting begins anew, but for what was split:
-    a split is the query's, whatever the plan."""
+    """Return the work of all tasks since this plan began to run.
+
+    Under another plan, counting starts again from zero, except for the counts of splits: a split belongs to the query.
+    """
     plan = tuple((edge.name, edge.producer, edge.target) for edge in epoch.plan.edges)
     known = WorkTotals.of(last)
     if known is None or known.plan != plan:
@@ -157,7 +161,7 @@ def _work(
 def _operators(
     epoch: Epoch, reports: Sequence[Report], clocks: Clocks
 ) -> tuple[dict[str, OperatorState], dict[str, list[float]]]:
-    """The state of every operator, and about how many tuples of it are still needed, by input."""
+    """Return the state of every operator, and for each input about how many of its tuples are still needed."""
     plan = epoch.plan
     new_notes = {name: notes for report in reports for name, notes in report.notes.items()}
     began = watermarks.operator_watermarks(plan, epoch.clocks)
@@ -213,15 +217,15 @@ def _live_blocks(
 def tables_after(
     operator: Operator, before: OperatorState, epoch: Epoch, reports: Sequence[Report]
 ) -> dict[str, TableState]:
-    """The keyed tables of an operator after an epoch."""
+    """Return the state tables of an operator after an epoch."""
     return {
         name: _table(table_state(before, name, operator, epoch.groups), operator.name, name, epoch.number, reports)
-        for name in operator.tables
+        for name in operator.state_tables
     }
 
 
 def _table(before: TableState, operator: str, name: str, number: int, reports: Sequence[Report]) -> TableState:
-    """Old blocks, less merged ones and those of which no row counts any more, and the new."""
+    """Return a state table after an epoch: its old blocks without merged and unneeded ones, and the new blocks."""
     rows, renewed = list(before.rows), list(before.renewed)
     changes = [c for r in reports for c in r.changed if (c.operator, c.table) == (operator, name)]
     told = Counter(group for change in changes for group in {*change.rows, *change.renewed})
@@ -241,7 +245,7 @@ def _table(before: TableState, operator: str, name: str, number: int, reports: S
 
 
 def _needed(block: Block, bound: int) -> float:
-    """About how many tuples of a block are still needed: blocks expire whole, their oldest tuples earlier."""
+    """Estimate how many tuples of a block are still needed. A block expires as a whole, its oldest tuples earlier."""
     if block.low is None or block.high is None or block.low >= bound:
         return float(block.rows)
     return block.rows * max(block.high - bound, 0) / max(block.high - block.low, 1)

@@ -1,7 +1,7 @@
-"""Where a source stands: batches come from Spark, and the newest manifest decides what one of them is.
+"""The position of sources in a manifest, and what it decides about a batch of Spark.
 
-Invariant: a batch at the manifest's position is a replay, the next is processed, anything else stops the run: two logs of
-which one is behind the other never mix.
+Invariant: a batch at the position of the newest manifest is a replay and the next batch is processed. Any other batch stops
+the run, because then one of the two logs (manifests, Spark's checkpoint) is behind the other.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ from headrace.support import validators
 from headrace.support.json_toml import read_json
 
 _BATCH = re.compile(r"[0-9]{1,18}")
+_KINDS = {  # texts for `Position.kind`, which is stored
+    "spark": "Spark, which drives streaming DataFrames",
+    "files": "headrace, which drives folders and Kafka topics",
+    "bounded": "nothing, because all were static",
+}
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A batch of Spark's own query."""
+    """A batch of Spark's streaming query."""
 
-    query: str | None  # Spark's name of it, if it is known
+    query: str | None  # the id of Spark's query, if it is known
     number: int
-    offsets: str  # hash of what Spark wrote down of the batch: what it covers
+    offsets: str  # hash of the file with the offsets that the batch covers
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -47,24 +52,29 @@ _POSITION_FORM = validators.record(
 
 @dataclass(frozen=True)
 class Position:
-    """Where the sources stood when an epoch was made: the section `position` of a manifest."""
+    """The position of the sources after an epoch: the section `position` of a manifest."""
 
-    kind: str  # what drives the sources: spark, files, bounded; in this process: local, sample
-    batch: Batch | None = None  # the newest that was taken; none yet, or Spark drives nothing
+    kind: str  # what drives the sources: a key of `_KINDS`, or the name of a driver that a tool or a test runs itself
+    batch: Batch | None = None  # the newest batch that was processed; None: none yet, or Spark drives no source
     own: int = 0  # epochs without a batch since then
+
+    @property
+    def driven_by(self) -> str:
+        """What drives the sources, for messages."""
+        return _KINDS.get(self.kind, repr(self.kind))
 
     def to_json(self) -> dict[str, Any]:
         return {"kind": self.kind, "batch": self.batch.to_json() if self.batch else None, "own": self.own}
 
     @staticmethod
     def from_json(data: Any) -> Position:
-        """As a manifest has it; refuses what `to_json` never gave."""
+        """Return the position that a manifest holds. Refuse JSON that `to_json` never returns."""
         found = _POSITION_FORM(data, "position")
         return Position(found["kind"], Batch(**found["batch"]) if found["batch"] else None, found["own"])
 
 
 def make_durable(checkpoint: Path, batch: int) -> None:
-    """What Spark wrote down of a batch, on the disk before our own commit says that the batch is done."""
+    """Sync Spark's files of a batch to disk, before a manifest is committed that records the batch as processed."""
     logged = [checkpoint / "offsets" / str(batch), *checkpoint.glob(f"sources/*/{batch}*")]
     for path in [checkpoint / "metadata", *logged, *{path.parent for path in logged}, checkpoint]:
         if path.exists():
@@ -72,6 +82,7 @@ def make_durable(checkpoint: Path, batch: int) -> None:
 
 
 def spark_batch(checkpoint: Path, batch: int) -> Batch:
+    """Return a batch as Spark's checkpoint describes it."""
     try:
         offsets = (checkpoint / "offsets" / str(batch)).read_bytes()
     except OSError as error:
@@ -92,7 +103,7 @@ def _query_id(checkpoint: Path) -> str | None:
 
 
 def admit_batch(last: Manifest | None, batch: Batch) -> str:
-    """ "process" or "replay"; an error when the two logs do not fit together."""
+    """Return "process" or "replay". Raise an error if Spark's checkpoint does not fit the newest manifest."""
     if last is None:
         if batch.number != 0:
             msg = (
@@ -121,7 +132,7 @@ def admit_batch(last: Manifest | None, batch: Batch) -> str:
 
 
 def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
-    """Before Spark starts: refuse a checkpoint of which one half is missing or older than the other."""
+    """Refuse, before Spark starts, a checkpoint in which the state or Spark's part is missing or older than the other."""
     query, offsets, commits = _query_id(checkpoint), _newest(checkpoint / "offsets"), _newest(checkpoint / "commits")
     if last is None:
         if commits is not None:

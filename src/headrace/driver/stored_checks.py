@@ -128,8 +128,8 @@ def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
         layout, kind = control.layouts.get(operator.name), kinds.get(operator.router.adapts)
         if layout is not None and (kind is None or not isinstance(layout, kind)):
             raise validators.refuse(f"control.layouts.{operator.name}", f"one for {operator.router}", layout.kind)
-        if isinstance(layout, Diagonal) and layout.splits and not operator.can_split_group:
-            raise validators.refuse(f"control.layouts.{operator.name}.splits", "none", len(layout.splits))
+        if isinstance(layout, Diagonal) and layout.grids and not operator.can_spread_group:
+            raise validators.refuse(f"control.layouts.{operator.name}.splits", "none", len(layout.grids))
 
 
 def _operator(operator: Operator, state: OperatorState, groups: int) -> None:
@@ -137,11 +137,11 @@ def _operator(operator: Operator, state: OperatorState, groups: int) -> None:
         raise validators.refuse(
             f"operators.{operator.name}.inputs", f"a list of {len(operator.schemas)}", len(state.inputs)
         )
-    if (found := set(state.tables)) != set(operator.tables):
+    if (found := set(state.tables)) != set(operator.state_tables):
         raise validators.refuse(
-            f"operators.{operator.name}.tables", f"an object of {sorted(operator.tables)}", sorted(found)
+            f"operators.{operator.name}.tables", f"an object of {sorted(operator.state_tables)}", sorted(found)
         )
-    for name, declared in operator.tables.items():
+    for name, declared in operator.state_tables.items():
         table, key = state.tables[name], f"operators.{operator.name}.tables.{name}"
         if table.key != declared.key:
             raise validators.refuse(f"{key}.key", f"{list(declared.key)}", list(table.key))

@@ -1,9 +1,9 @@
-"""Versions of the tables that streams are joined with: who reads them, when, and which one an epoch uses.
+"""Versions of the tables that streams are joined with: when a table is read, and which version an epoch uses.
 
-Invariant: an epoch uses one version of each table, as a block that its manifest names; whoever runs the epoch again has that
-record. A version is another one iff the rows, as a multiset, are others: they are put in order before they are compared by
-checksum. A table is read with every start, and whenever it is due or somebody asks; what was read counts from the next epoch
-on. One that cannot be read stays what it was, and says so; only at the very first time is that an error.
+Invariant: an epoch uses one version of each table, a block that its manifest names. So a second attempt of the epoch uses the
+same rows. Two contents are one version iff they have the same rows as multisets: rows are sorted before their checksums are
+compared. A table is read at every start, when its `refresh` is due, and when the user calls `refresh`. The next epoch uses what
+was read. If a table cannot be read, its version stays and a warning is logged; before the first version that is an error.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CHANGED = "table %s is version %s now, with %s rows, from epoch %s on"
 
 @dataclass
 class _UnpublishedVersion:
-    """A content that no manifest names yet."""
+    """A content of a table that no manifest names yet."""
 
     rows: pa.Table
     checksum: str
@@ -45,7 +45,7 @@ class _UnpublishedVersion:
 
 @dataclass
 class _VersionedTable:
-    """One table: what the newest manifest has of it, what the epoch under way uses, what was read since, and how that went."""
+    """One table: its version in the newest manifest, the version that the current epoch uses, and what was read since."""
 
     name: str
     source: nodes.TableDefinition
@@ -61,20 +61,25 @@ class _VersionedTable:
 
     @property
     def number(self) -> int:
-        """Of the version that the next epoch uses, if the one under way is committed."""
+        """The number of the version that the next epoch uses, if the current epoch is committed."""
         before = self.used or self.known
         if before is None:
             return 1
         return before.number + (self.read is not None and self.read.checksum != before.block.checksum)
 
     def settle(self, known: TableVersion | None) -> None:
-        """No epoch is under way: what was read counts against what is known."""
+        """Set the version of the newest manifest, when no epoch is running. Forget what was read if it is the same."""
         self.known, self.used = known, None
         if known is not None and self.read is not None and self.read.checksum == known.block.checksum:
             self.read = None
 
 
 class TableVersions:
+    """The versions of all tables that the streams of a run are joined with.
+
+    `look` reads tables whose `refresh` is due, `renew` reads one now, and `of_epoch` returns the versions that an epoch uses.
+    """
+
     def __init__(self, tables: Mapping[str, nodes.TableDefinition], storage: Storage, last: Manifest | None) -> None:
         known = last.tables if last else {}
         self._storage, self._lock = storage, threading.Lock()
@@ -89,7 +94,7 @@ class TableVersions:
             return {name: _figures(table) for name, table in self._tables.items()}
 
     def renew(self, name: str) -> int:
-        """Read a table now; the number of the version that epochs which begin from now on use."""
+        """Read a table now, and return the number of the version that later epochs use."""
         if name not in self._tables:
             there = ", ".join(self._tables) or "none"
             raise QueryError(f"there is no table {name!r} in this run; there is {there}")
@@ -104,7 +109,7 @@ class TableVersions:
             return table.number
 
     def look(self) -> None:
-        """Begin to read those that are due, beside whatever else is done."""
+        """Start to read the tables that are due, in threads."""
         for table in self._tables.values():
             every, idle = table.source.refresh, table.under_way is None or not table.under_way.is_alive()
             if every is not None and idle and (time.monotonic() - table.looked) * 1e6 >= every:
@@ -114,11 +119,11 @@ class TableVersions:
                 table.under_way.start()
 
     def end(self) -> None:
-        """What is being read is not wanted any more."""
+        """Ignore failures of reads from now on, because the run has ended."""
         self._ended = True
 
     def of_epoch(self, number: int) -> dict[str, TableVersion]:
-        """What the epoch uses; contents that are new are written down for it."""
+        """Return the versions that an epoch uses. Write a block for each new content."""
         with self._lock:
             for table in self._tables.values():
                 table.settle(table.known)  # an epoch that failed has used nothing
@@ -126,7 +131,7 @@ class TableVersions:
             return {table.name: table.used for table in self._tables.values() if table.used is not None}
 
     def committed(self, manifest: Manifest) -> None:
-        """A manifest names what its epoch used."""
+        """Note the versions that a committed manifest names."""
         with self._lock:
             for name, table in self._tables.items():
                 now, before = manifest.tables[name], table.known
@@ -179,7 +184,7 @@ class TableVersions:
 
 
 def _in_order(found: pa.Table) -> pa.Table:
-    """The same rows in the one order that they have."""
+    """Return the rows in the order of their values."""
     return arrow.take_rows(found, row_order(found, found.column_names)) if found.num_rows else found
 
 

@@ -336,7 +336,7 @@ def _splits(edges: Sequence[Json]) -> list[Json]:
 
 def _empty(operator: Operator, groups: int) -> OperatorState:
     """The state of an operator before its first tuple."""
-    tables = {name: table_state(None, name, operator, groups) for name in operator.tables}
+    tables = {name: table_state(None, name, operator, groups) for name in operator.state_tables}
     return OperatorState(tuple(() for _ in operator.schemas), operator.merge_notes(None, ()), tables)
 
 

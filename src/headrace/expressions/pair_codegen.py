@@ -162,6 +162,8 @@ _SAME, _OTHER = "is not distinct from", "is distinct from"
 
 
 class _Translator:
+    """Translates a bound expression into the statements of a loop over pairs."""
+
     def __init__(self, plain: bool) -> None:
         self.plain = plain
         self.s = Statements()

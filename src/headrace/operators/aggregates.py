@@ -26,6 +26,8 @@ WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, th
 
 @dataclass(frozen=True)
 class GroupedOperator(KeyedOperator):
+    """An aggregate: tuples with equal values in the columns `by` form a group and are in one slot."""
+
     functions: Named
     texts: tuple[str, ...]
 

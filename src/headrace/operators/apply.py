@@ -42,6 +42,8 @@ FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
 
 @dataclass(frozen=True)
 class ApplyOperator(UnkeyedOperator, AppendedState):
+    """A processor on the substreams of a split: it calls `process`, `tick` and `end` in sequence."""
+
     split: str  # the name of the split before it
     rule: nodes.Rule
     declared: Declaration
@@ -71,7 +73,7 @@ class ApplyOperator(UnkeyedOperator, AppendedState):
     # --- its state -----------------------------------------------------------------------------------------------------
 
     @property
-    def tables(self) -> Mapping[str, StateTable]:
+    def state_tables(self) -> Mapping[str, StateTable]:
         return {FIRST: FIRSTS, **dict(self.declared.tables)}
 
     @property

@@ -276,7 +276,7 @@ class Operator(ABC):
         """Columns that every block of an input's state has."""
 
     @property
-    def tables(self) -> Mapping[str, StateTable]:
+    def state_tables(self) -> Mapping[str, StateTable]:
         """Its keyed tables by name: rows that stay until they are changed, in the groups of its first input."""
         return {}
 
@@ -303,7 +303,7 @@ class Operator(ABC):
         """Figures that follow from what was counted on a sample, by the field of `Figures` that they belong to."""
 
     @property
-    def can_split_group(self) -> bool:
+    def can_spread_group(self) -> bool:
         """Whether a hot group can be done by several slots."""
         return False
 

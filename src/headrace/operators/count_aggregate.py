@@ -19,6 +19,8 @@ from headrace.routing import HashGrouping
 
 @dataclass(frozen=True)
 class CountAggregateOperator(ReplacedState, GroupedOperator):
+    """An aggregate over the last n tuples of each group."""
+
     last: int
     every: int
 

@@ -57,6 +57,13 @@ class PairedOperator(Operator):
 
 @dataclass(frozen=True)
 class JoinOperator(PairedOperator, AppendedState):
+    """A join of two streams over windows, by any predicate.
+
+    Its state is the tuples of both sides that are still in a window. In each epoch a slot compares the new tuples of each side
+    with the new and the old tuples of the other side, in its groups. Subclasses add the window: `TimeJoinOperator` for time
+    windows, `headrace.operators.count_join` for count windows.
+    """
+
     on: JoinPredicate
 
     # --- what the kernels ask ------------------------------------------------------------------------------------------
@@ -201,7 +208,7 @@ class JoinOperator(PairedOperator, AppendedState):
     # --- its work ------------------------------------------------------------------------------------------------------
 
     @property
-    def can_split_group(self) -> bool:
+    def can_spread_group(self) -> bool:
         return True
 
     @property

@@ -10,6 +10,8 @@ from headrace.operators.base import Results, SequentialOperator, Slot
 
 @dataclass(frozen=True)
 class OrderOperator(SequentialOperator):
+    """Holds tuples back until no earlier one can arrive, and emits them in sequence."""
+
     def run(self, slot: Slot) -> Results:
         if not slot.groups(0):  # all is in one slot
             return

@@ -22,6 +22,8 @@ from headrace.operators.aggregates import OverPartials, WindowAggregate
 
 @dataclass(frozen=True)
 class PaneAggregateOperator(OverPartials, WindowAggregate):
+    """A time-window aggregate that keeps one partial for each group and pane instead of tuples."""
+
     since: tuple[tuple[int, int | None], ...] = field(default=(), kw_only=True)
     """By function, where some were added: its number, and the time from which on all tuples came to it."""
 

@@ -24,6 +24,8 @@ from headrace.support.event_time import FOREVER, move_back
 
 @dataclass(frozen=True)
 class SessionOperator(ReplacedState, WithholdingOperator):
+    """An aggregate over sessions: its state is rewritten in every epoch."""
+
     gap: int
 
     @property
@@ -84,6 +86,8 @@ class SessionOperator(ReplacedState, WithholdingOperator):
 
 @dataclass(frozen=True)
 class PartialSessionsOperator(OverPartials, SessionOperator):
+    """A session aggregate that keeps partials of open sessions."""
+
     @property
     def held_schema(self) -> pa.Schema:
         return pa.schema([])
@@ -100,6 +104,8 @@ class PartialSessionsOperator(OverPartials, SessionOperator):
 
 @dataclass(frozen=True)
 class TupleSessionsOperator(OverTuples, SessionOperator):
+    """A session aggregate that keeps the tuples of open sessions, because its functions have no partials."""
+
     @property
     def held_schema(self) -> pa.Schema:
         return self.schemas[0]

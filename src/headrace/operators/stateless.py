@@ -18,6 +18,8 @@ from headrace.support.event_time import NEVER
 
 @dataclass(frozen=True)
 class StatelessOperator(UnkeyedOperator):
+    """Stateless steps in slots of their own, as the strategy `operator` plans them."""
+
     steps: tuple[Step, ...]
 
     state: ClassVar[StateKind] = StateKind.NONE

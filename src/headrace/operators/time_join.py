@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TimeJoinOperator(JoinOperator):
+    """A join over a time window: r is at most `w1` after l, and at most `w2` before l."""
+
     w1: int
     w2: int
 

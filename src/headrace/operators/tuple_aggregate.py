@@ -12,6 +12,8 @@ from headrace.operators.aggregates import OverTuples, WindowAggregate
 
 @dataclass(frozen=True)
 class TupleAggregateOperator(OverTuples, WindowAggregate):
+    """A time-window aggregate that keeps tuples, because its functions have no partials."""
+
     @property
     def expiry_column(self) -> str:
         return "ts"

@@ -211,6 +211,13 @@ class Edge:
 
 @dataclass(frozen=True)
 class PhysicalPlan:
+    """What the engine executes: sources, operators with their stages, and the edges between them.
+
+    An edge leads from a producer (a source or an operator) through stateless steps to a target (an operator or a result).
+    Sources are in stage 0, and an operator is in a later stage than its producers unless it follows one of them: then both run
+    in the same slots, and tuples pass between them without an exchange.
+    """
+
     sources: tuple[SourceInput, ...]
     operators: tuple[Operator, ...]
     edges: tuple[Edge, ...]

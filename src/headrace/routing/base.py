@@ -85,7 +85,7 @@ class Layout(ABC):
         """Return the groups of one side (0 left, 1 right) that a slot reads whole; `reach` comes from `Grouping.reach`."""
 
     @abstractmethod
-    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+    def hot_cells(self, slot: int, side: int) -> list[tuple[int, int, int]]:
         """Return the groups of which a slot reads only a part, as (group, number of the part, number of parts)."""
 
     @property

@@ -71,19 +71,19 @@ class HotGroup:
         if self.rows < 1 or self.columns < 1 or len(set(self.slots)) != self.rows * self.columns:
             raise QueryError(f"a hot group needs rows x columns different slots; found {self}")
 
-    def part(self, slot: int, side: int) -> tuple[int, int]:
-        """Return the part of one side's rows that a slot reads, as (number of the part, number of parts)."""
+    def cell(self, slot: int, side: int) -> tuple[int, int]:
+        """Return which share of one side's rows a slot reads, as (number of the share, number of shares)."""
         cell = self.slots.index(slot)
         return (cell // self.columns, self.rows) if side == 0 else (cell % self.columns, self.columns)
 
 
 @dataclass(frozen=True)
 class Diagonal(Layout):
-    """A layout in which group g and its pairs (g, g) belong to slot `owner[g]`, or to the grid of g in `splits`."""
+    """A layout in which group g and its pairs (g, g) belong to slot `owner[g]`, or to the grid of g in `grids`."""
 
     owner: tuple[int, ...]
     among: int  # number of slots
-    splits: tuple[HotGroup, ...] = ()
+    grids: tuple[HotGroup, ...] = ()
 
     kind: ClassVar[str] = "diagonal"
     FORM: ClassVar[validators.Form] = validators.record(
@@ -94,14 +94,14 @@ class Diagonal(Layout):
     )
 
     def __post_init__(self) -> None:
-        used = {*self.owner, *(slot for split in self.splits for slot in split.slots)}
+        used = {*self.owner, *(slot for grid in self.grids for slot in grid.slots)}
         if any(not 0 <= slot < self.slots for slot in used):
             msg = f"a layout uses a slot outside 0 to {self.slots - 1}; found slots {sorted(used)}"
             raise QueryError(msg)
-        if len({split.group for split in self.splits}) != len(self.splits):
-            raise QueryError(f"a layout has two grids for one hot group; found {self.splits}")
-        if any(not 0 <= split.group < len(self.owner) for split in self.splits):
-            raise QueryError(f"a layout has a hot group outside 0 to {len(self.owner) - 1}; found {self.splits}")
+        if len({grid.group for grid in self.grids}) != len(self.grids):
+            raise QueryError(f"a layout has two grids for one hot group; found {self.grids}")
+        if any(not 0 <= grid.group < len(self.owner) for grid in self.grids):
+            raise QueryError(f"a layout has a hot group outside 0 to {len(self.owner) - 1}; found {self.grids}")
 
     @staticmethod
     def even(groups: int, slots: int, first: int = 0) -> Diagonal:
@@ -116,23 +116,24 @@ class Diagonal(Layout):
         return self.among
 
     @cached_property
-    def split(self) -> dict[int, HotGroup]:
-        return {split.group: split for split in self.splits}
+    def grid_of(self) -> dict[int, HotGroup]:
+        """The grids of hot groups, by group."""
+        return {grid.group: grid for grid in self.grids}
 
     @cached_property
     def _whole(self) -> list[list[int]]:
         """Return the groups of every slot, without the hot groups."""
         groups: list[list[int]] = [[] for _ in range(self.slots)]
         for group, slot in enumerate(self.owner):
-            if group not in self.split:
+            if group not in self.grid_of:
                 groups[slot].append(group)
         return groups
 
     def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
         return self._whole[slot]
 
-    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
-        return [(split.group, *split.part(slot, side)) for split in self.splits if slot in split.slots]
+    def hot_cells(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+        return [(grid.group, *grid.cell(slot, side)) for grid in self.grids if slot in grid.slots]
 
     def shares(self, groups: Groups, side: int) -> Iterator[tuple[int, Rows]]:
         everywhere = groups == EVERYWHERE
@@ -142,14 +143,14 @@ class Diagonal(Layout):
 
     def slot_of(self, left: int, right: int) -> int | None:
         """Return the slot that evaluates a pair of groups, or None if no slot or more than one slot does."""
-        return self.owner[left] if left == right and left not in self.split else None
+        return self.owner[left] if left == right and left not in self.grid_of else None
 
     @property
     def whole(self) -> bool:
-        return not self.splits
+        return not self.grids
 
     def handed_on(self) -> Diagonal:
-        if self.splits:  # the results of a hot group are in several slots
+        if self.grids:  # the results of a hot group are in several slots
             raise QueryError("no operator can share the slots of a join that has hot groups")
         return self
 
@@ -157,13 +158,13 @@ class Diagonal(Layout):
         return len(self.owner) == groups
 
     def to_json(self) -> dict[str, Any]:
-        splits = [[s.group, s.rows, s.columns, list(s.slots)] for s in self.splits]
-        return {"kind": self.kind, "owner": list(self.owner), "slots": self.slots, "splits": splits}
+        grids = [[s.group, s.rows, s.columns, list(s.slots)] for s in self.grids]
+        return {"kind": self.kind, "owner": list(self.owner), "slots": self.slots, "splits": grids}
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Diagonal:
-        splits = tuple(HotGroup(group, rows, columns, tuple(slots)) for group, rows, columns, slots in data["splits"])
-        return cls(tuple(data["owner"]), data["slots"], splits)
+        grids = tuple(HotGroup(group, rows, columns, tuple(slots)) for group, rows, columns, slots in data["splits"])
+        return cls(tuple(data["owner"]), data["slots"], grids)
 
 
 # --- routers -------------------------------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ class Ranges(Layout):
             return []
         return list(range(start if side == self.points else max(start - reach, 0), stop))
 
-    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+    def hot_cells(self, slot: int, side: int) -> list[tuple[int, int, int]]:
         return []
 
     @property

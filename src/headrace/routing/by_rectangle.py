@@ -64,7 +64,7 @@ class Rectangles(Layout):
     def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
         return list(range(*self.cells[slot][side]))
 
-    def parts(self, slot: int, side: int) -> list[tuple[int, int, int]]:
+    def hot_cells(self, slot: int, side: int) -> list[tuple[int, int, int]]:
         return []
 
     def slot_of(self, left: int, right: int) -> int | None:

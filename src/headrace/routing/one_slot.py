@@ -13,6 +13,8 @@ from headrace.support.validators import Form
 
 @dataclass(frozen=True)
 class OneSlotRouter(EvenRouter):
+    """Sends all tuples to one slot."""
+
     kind: ClassVar[str] = "one"
     FORM: ClassVar[dict[str, Form]] = {}
     adapts: ClassVar[Adaptation] = Adaptation.NOTHING

@@ -13,6 +13,8 @@ from headrace.support.validators import Form
 
 @dataclass(frozen=True)
 class RoundRobinRouter(EvenRouter):
+    """Leaves physical windows with the splitter that reads them, so nothing is sent."""
+
     kind: ClassVar[str] = "windows"
     FORM: ClassVar[dict[str, Form]] = {}
     adapts: ClassVar[Adaptation] = Adaptation.NOTHING

@@ -235,8 +235,9 @@ class Run:
                 self._end()
                 return
             raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
-        if last is not None and (kind := Position.from_json(last.position).kind) != self._kind():
-            msg = f"the sources were driven by {kind!r}, now by {self._kind()!r}; use the sources it began with"
+        if last is not None and (was := Position.from_json(last.position)).kind != self._kind():
+            now = Position(self._kind()).driven_by
+            msg = f"the sources were driven by {was.driven_by}, now by {now}; use the sources it began with"
             raise StateMismatch(msg)
         if self._streaming:
             check_alignment(last, self._checkpoint)

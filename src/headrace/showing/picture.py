@@ -28,6 +28,8 @@ STYLE = " ".join(f".{PAGE} {what} {{ {rule} }}" for what, rule in RULES.items())
 
 @dataclass(frozen=True)
 class SubqueryBox:
+    """A box of the picture of a plan: a subquery or a source."""
+
     name: str
     kind: str  # box, source
     lines: tuple[tuple[str, str], ...]  # (class, text)

@@ -52,6 +52,8 @@ def on_stderr() -> Console:
 
 
 class _SafeConsole(Console):
+    """A console that raises `BrokenPipeError` when its stream is closed."""
+
     def on_broken_pipe(self) -> None:
         """Instead of an exit, and of a standard output that leads nowhere, whichever stream is broken."""
         raise BrokenPipeError

@@ -1,18 +1,16 @@
-"""Where results go. A sink is handed whole epochs, after their commit, in order; or parts, where they are made.
+"""The functions that make sinks. A sink receives the results of each committed epoch, or parts of them in the tasks.
 
-`headrace.sinks.base` says what the two kinds are. All but `console` and `foreach` have every result exactly once.
+`headrace.sinks.base` describes the two kinds. All sinks but `console` and `foreach` have every result exactly once.
 """
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TextIO, overload
 
 import pyarrow as pa
 
-from headrace.columnar.table_view import grid, table_html
 from headrace.errors import QueryError, QueryTypeError
 from headrace.sinks.base import (
     AnySink,
@@ -27,6 +25,7 @@ from headrace.sinks.base import (
     takes_parts,
     wants_order,
 )
+from headrace.sinks.builtin import ConsoleSink, ForeachSink, MemorySink
 from headrace.sinks.database import database_table
 from headrace.sinks.delta import DeltaTable
 from headrace.sinks.iceberg import IcebergTable
@@ -152,77 +151,14 @@ def memory(*, ordered: bool = False) -> MemorySink:
 
 def console(rows: int = 10, *, ordered: bool = False, file: TextIO | None = None) -> Sink:
     """The first rows of every epoch on the terminal."""
-    return _ConsoleSink(rows, ordered, file)
+    return ConsoleSink(rows, ordered, file)
 
 
 def foreach(function: Callable[[pa.Table, int], object], *, ordered: bool = False) -> Sink:
     """Call `function(table, epoch)` for every epoch with results. When a run starts again the newest epoch may come again."""
     if not callable(function):
         raise QueryTypeError(f"foreach takes a function(table, epoch); found {function!r}")
-    return _ForeachSink(function, ordered)
-
-
-class MemorySink:
-    """Keeps the table of every epoch."""
-
-    def __init__(self, ordered: bool) -> None:
-        self.ordered = ordered
-        self.epochs: dict[tuple[str, int, str], pa.Table] = {}
-
-    def deliver(self, delivery: Delivery) -> None:
-        # copied, because the block behind it is cleaned up some epochs later
-        copy = pa.ipc.open_stream(_bytes(delivery.table)).read_all()
-        self.epochs[(delivery.query, delivery.epoch, delivery.result)] = copy
-
-    def table(self) -> pa.Table | None:
-        """All results so far, epoch after epoch; None before the first."""
-        ordered = [self.epochs[key] for key in sorted(self.epochs)]
-        try:  # tuples that were put aside differ in schema
-            return pa.concat_tables(ordered, promote_options="permissive") if ordered else None
-        except pa.ArrowTypeError as error:
-            msg = f"tuples that failed in different steps have other types in columns of one name ({error}); look at sink.epochs, a table for each, or use parquet(...)"
-            raise QueryTypeError(msg) from None
-
-    def __repr__(self) -> str:
-        return "memory()"
-
-    def _repr_html_(self) -> str:
-        """In a notebook: the first results as a table."""
-        found = self.table()
-        return "<p>memory(): no results yet</p>" if found is None else table_html(found)
-
-
-def _bytes(table: pa.Table) -> pa.Buffer:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-    return sink.getvalue()
-
-
-class _ConsoleSink:
-    def __init__(self, rows: int, ordered: bool, file: TextIO | None) -> None:
-        self.rows, self.ordered, self.file = rows, ordered, file
-
-    def deliver(self, delivery: Delivery) -> None:
-        from rich.console import Console
-
-        console = Console(file=self.file or sys.stdout)
-        console.print(f"epoch {delivery.epoch}: {delivery.table.num_rows} results", highlight=False)
-        console.print(grid(delivery.table, self.rows))
-
-    def __repr__(self) -> str:
-        return "console()"
-
-
-class _ForeachSink:
-    def __init__(self, function: Callable[[pa.Table, int], object], ordered: bool) -> None:
-        self.function, self.ordered = function, ordered
-
-    def deliver(self, delivery: Delivery) -> None:
-        self.function(delivery.table, delivery.epoch)
-
-    def __repr__(self) -> str:
-        return f"foreach({getattr(self.function, '__name__', 'function')})"
+    return ForeachSink(function, ordered)
 
 
 __all__ = [

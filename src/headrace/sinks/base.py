@@ -1,23 +1,25 @@
-"""What a sink is: of one of two kinds. Both are told which query, epoch and result it is, and both may be told twice.
+"""The two kinds of sinks, and the methods that a user's own sink implements.
 
     Sink        deliver(delivery)     in the driver, after the commit: all results of an epoch as one table
-    PartSink    write(part)           in the tasks, before it: some of the results; may never count, however it ended
-                publish(publication)  in the driver, after it: which parts count
+    PartSink    write(part)           in the tasks, before the commit: some results of an epoch; a part may never count
+                publish(publication)  in the driver, after the commit: the parts that count
 
-`(query, epoch, result)` names a delivery and a publication: the same name always comes with the same rows, or the same
-receipts. A sink that drops what it has already seen has every result exactly once.
+`(query, epoch, result)` names a delivery or a publication. The driver may repeat one, after a crash for example. The same
+name always comes with the same rows, or the same receipts. So a sink that drops a name that it has seen already has every
+result exactly once.
 
-A sink of either kind may have these methods too, which are called in the driver:
+A sink of either kind may have further methods. The driver calls each if the sink has it:
 
-    begin(result, schema)   before anything is run: what it could not store is refused here, by the column's name; given as
-                            `late`, for everything that may be put aside
-    resume(query, result, epoch)
-                            after it, where a checkpoint goes on: the newest epoch of its state; who has later ones refuses
-                            it here: it was put back to an earlier time
-    discard(query, result)  a part sink only: the query will never be started again, so remove the parts that were written and
-                            not published; also called in tasks, and more than once
-    hurry()                 the run is to end: wait for nobody any more; may come from another thread
-    close()                 the run has ended
+    begin(result, schema)           before a run begins: raise an error that names the column that the sink cannot store. The
+                                    sink `late` gets this call for every kind of rows that it may get.
+    resume(query, result, epoch)    after `begin`, if the checkpoint has a state whose newest epoch is `epoch`: raise an error
+                                    if the sink holds later epochs, because the state was restored from a backup
+    demand_columns(columns)         before a run begins, if the result has other columns than in the last run: raise an error
+                                    if the sink holds results with the former columns
+    discard(query, result)          part sinks only: the query never runs again, so remove parts that were written and not
+                                    published. Tasks may call it too, and it may be called more than once.
+    hurry()                         the run is to end: stop waiting for servers. It may be called from another thread.
+    close()                         the run has ended
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ class Delivery:
 
 
 class Sink(Protocol):
-    """Takes the results of whole epochs. `ordered`: held back until complete and delivered by `ts`."""
+    """A sink for the results of whole epochs.
+
+    ordered: results are held back until no earlier one can follow, and are delivered in the order of `ts`.
+    """
 
     ordered: bool
 
@@ -52,18 +57,18 @@ class Sink(Protocol):
 
 @dataclass(frozen=True)
 class Part:
-    """Some results of one epoch, in the task that made them. No other part ever has its name."""
+    """Some results of one epoch, in the task that computed them. No other part ever has the same name."""
 
     query: str
     epoch: int
     result: str
-    name: str  # stage, partition and attempt of the task, and something random
+    name: str  # stage, number and attempt of the task, and random characters
     table: pa.Table
 
 
 @dataclass(frozen=True)
 class Publication:
-    """The parts of an epoch that count, as their receipts, in the order of the tasks; none: there were no results."""
+    """The parts of an epoch that count, as their receipts in the order of the tasks. It is empty if there were no results."""
 
     query: str
     epoch: int
@@ -72,11 +77,11 @@ class Publication:
 
 
 class PartSink(Protocol):
-    """Takes results where they are made; it is pickled and sent to every task.
+    """A sink that tasks write to. It is pickled and sent to every task.
 
-    What `write` returns, the receipt, is small and plain JSON: it is kept in the state. A part whose task failed, or was
-    tried twice, or whose epoch was never committed, has no receipt in any publication. `publish` comes after every
-    commit, also of an epoch without results: what older epochs, and this one, left behind can be swept then.
+    `write` returns a receipt, a small value of plain JSON that the state stores. A part has no receipt in any publication if
+    its task failed, if another attempt of its task counts, or if its epoch was not committed. `publish` follows every commit,
+    also that of an epoch without results, so it can delete parts that do not count.
     """
 
     def write(self, part: Part) -> Any: ...
@@ -93,23 +98,23 @@ def takes_parts(sink: AnySink) -> TypeIs[PartSink]:
 
 
 def wants_order(sink: AnySink) -> bool:
-    """Parts have none: each task writes what it has, and nobody sees all."""
+    """Return whether the sink needs ordered results. A part sink never does, because no task has all results."""
     return not takes_parts(sink) and sink.ordered
 
 
-def is_sink(thing: object) -> bool:
-    """Return whether something is a sink of either kind."""
-    return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)  # type: ignore[arg-type]
+def is_sink(thing: Any) -> bool:
+    """Return whether an object is a sink of either kind."""
+    return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)
 
 
 def discard(sink: AnySink, query: str, result: str) -> None:
-    """Remove what was written for a query that will never be started again, if the sink knows how."""
+    """Call `discard` of a sink if it has that method."""
     if (method := getattr(sink, "discard", None)) is not None:
         method(query, result)
 
 
 def notify(sinks: Iterable[AnySink], what: Literal["hurry", "close"]) -> None:
-    """Those that want to know."""
+    """Call `hurry` or `close` of every sink that has this method."""
     for sink in sinks:
         method = getattr(sink, what, None)
         if method is not None:

@@ -256,7 +256,7 @@ def _table(name: str) -> TableName:
 
 
 def last_of_each(table: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Of rows with the same key the last, in their order; a key is never null."""
+    """Return the last row of each key, in order. A key is never null."""
     for name in key:
         if table.column(name).null_count:
             raise SinkError(f"key column {name!r} is null in a result; leave such results out in the query")

@@ -1,4 +1,4 @@
-"""What the rows of an epoch are known by, when they come again: in words that no version of a library changes."""
+"""Marks of epochs that sinks store beside their rows, to recognise a repeated delivery. Their text never changes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from headrace.sinks.patience import WaitLimit
 class MarkingSink(ABC):
     """A sink that notes the newest epoch of every result beside its rows.
 
-    Rows that come are held against the note; but a state that was put back to an earlier time may have epochs without
-    rows before it comes to one that is noted, and by then has gone another way. So it is asked at the start.
+    A delivery is compared with the note. A state that was restored from a backup may have epochs without rows before it reaches
+    the noted epoch, and other results by then. So `resume` compares the note with the state at the start.
     """
 
     kind = "table"
@@ -49,7 +49,7 @@ def epoch_in(mark: str) -> int:
 
 
 def time_range(table: pa.Table) -> str:
-    """The first and the last, in microseconds."""
+    """Return the first and the last time in microseconds, as text."""
     if TS not in table.column_names or not table.num_rows:
         return ""
     found = pc.min_max(table.column(TS).cast(pa.int64())).as_py()
@@ -57,7 +57,7 @@ def time_range(table: pa.Table) -> str:
 
 
 def other_results_error(place: str, delivery: Delivery, epoch: int, kind: str = "table") -> QueryError:
-    """A delivery comes again with the same rows; others are of a state that was put back to an earlier time."""
+    """Return the error for a repeated delivery with other rows: the state was restored from a backup."""
     return QueryError(
         f"{place} holds other results of this query, up to epoch {epoch}, and epoch {delivery.epoch} comes now, as after a"
         f" checkpoint was restored from a backup; give the results another {kind}, or start afresh with a new checkpoint and an"

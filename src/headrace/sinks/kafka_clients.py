@@ -114,7 +114,7 @@ class KafkaCluster:
         return self._made(self.library.Producer, {**FOR_PRODUCERS, **self._settings, **own})
 
     def consumer(self, *, committed: bool = True) -> Any:
-        """Of what is committed, or of all; it says where a partition ends."""
+        """Return a client that reads committed messages, or all messages, and reports the ends of partitions."""
         level = "read_committed" if committed else "read_uncommitted"
         own = {"group.id": "headrace", "isolation.level": level, "enable.partition.eof": True}
         own |= {"enable.auto.commit": False, "auto.offset.reset": "error"}
@@ -161,7 +161,7 @@ class KafkaCluster:
         return Unreachable(text + self.why())
 
     def why(self) -> str:
-        """What is known about a cluster that cannot be reached, in brackets."""
+        """Return what is known about an unreachable cluster, in brackets."""
         if self._admin is not None:
             self._admin.poll(0)  # producers go to the same place, but stumble over what they say of themselves
         return f" ({self._said})" if self._said else ""

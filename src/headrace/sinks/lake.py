@@ -92,7 +92,7 @@ def signed_type(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narro
 
 
 def wanted_schema(schema: pa.Schema, held: Held, name: str) -> pa.Schema:
-    """Of a table for such results; refuses what it has no type for."""
+    """Return the schema of a table for results. Refuse columns that the table has no type for."""
     fields = []
     for field in schema:
         kind = held(field.type)
@@ -135,5 +135,5 @@ def to_table_rows(results: pa.Table, found: pa.Schema) -> pa.Table:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Without what only says how it lies in memory."""
+    """Return a type without its representation in memory."""
     return plain_type(kind, "")

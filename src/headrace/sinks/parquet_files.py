@@ -19,6 +19,8 @@ from headrace.sinks.result_folders import (
 
 
 class ParquetFiles:
+    """A sink that writes one Parquet file for each epoch, in the driver."""
+
     def __init__(self, path: Path, ordered: bool) -> None:
         self.path, self.ordered = path, ordered
 

@@ -63,6 +63,8 @@ class _PartReceipt:
 
 
 class ParquetParts:
+    """A sink whose parts are Parquet files that tasks write and the driver publishes."""
+
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()  # a task may have another working directory
 

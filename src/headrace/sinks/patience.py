@@ -1,63 +1,55 @@
-"""Waiting for a server that is away: a while, said aloud, and not when the run is to end.
+"""The time limit of a sink for waiting until its server is reachable again.
 
-Delivery comes after the commit, so nothing is lost meanwhile: the run stands still with its newest epoch in the outbox.
+Delivery follows the commit, so waiting loses nothing: the run pauses with its newest epoch in the outbox.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.errors import SinkError
 from headrace.support.terminal_text import printable
+from headrace.support.waiting import ServerWait
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-FIRST, LONGEST = 0.1, 5.0  # seconds between two attempts, at first and at most
-SAY_AGAIN = 30.0  # seconds
-
 
 class Unreachable(Exception):
-    """The other side cannot be reached, or cannot take anything now; later it may."""
+    """The other side cannot be reached, or cannot take anything now. It may later."""
 
 
 class WaitLimit:
-    """How long a sink waits, in all, for the other side to come back."""
+    """How long a sink waits, in all, until the other side is reachable again."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self.name, self.seconds = name, seconds
         self._hurry = threading.Event()
+        self._wait = ServerWait(Unreachable, self._hurry, self._give_up, self._warn, self._resumed)
 
     def begin(self) -> None:
+        """Allow waiting again, because a run starts."""
         self._hurry.clear()
 
     def hurry(self) -> None:
+        """End waiting, because the run is to end."""
         self._hurry.set()
 
     def wait_for(self, attempt: Callable[[], _T]) -> _T:
         """Return what `attempt` returns; repeat it after `Unreachable`, until the time limit is reached."""
-        began, said, pause = time.monotonic(), -SAY_AGAIN, FIRST
-        while True:
-            try:
-                found = attempt()
-            except Unreachable as error:
-                waited = time.monotonic() - began
-                if self._hurry.is_set() or waited + pause > self.seconds:
-                    raise self._given_up(waited, error) from None
-                if waited - said >= SAY_AGAIN:
-                    said = waited
-                    _log.warning("%s is away, the run waits: %s", printable(self.name), printable(str(error)))
-                self._hurry.wait(pause)
-                pause = min(2 * pause, LONGEST)
-            else:
-                if said >= 0:
-                    _log.warning("%s is back after %.1f seconds", printable(self.name), time.monotonic() - began)
-                return found
+        return self._wait.call(attempt)
 
-    def _given_up(self, waited: float, error: Unreachable) -> SinkError:
+    def _give_up(self, error: Unreachable, waited: float, pause: float) -> SinkError | None:
+        if not self._hurry.is_set() and waited + pause <= self.seconds:
+            return None
         why = "the run is to end" if self._hurry.is_set() else f"it was waited for, {waited:.0f} seconds"
         return SinkError(f"{self.name} is away ({why}): {error}")
+
+    def _warn(self, error: Unreachable) -> None:
+        _log.warning("%s is away, the run waits: %s", printable(self.name), printable(str(error)))
+
+    def _resumed(self, waited: float) -> None:
+        _log.warning("%s is back after %.1f seconds", printable(self.name), waited)

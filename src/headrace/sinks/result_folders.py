@@ -17,7 +17,7 @@ from headrace.errors import QueryError, SinkError
 
 
 def epoch_name(query: str, epoch: int, result: str) -> str:
-    """Of a file, or a folder, with the results of one epoch. Names that begin with `_` are nobody's results."""
+    """Return the name of the file or folder with the results of one epoch. Names of other files begin with `_`."""
     return f"epoch-{epoch:09d}-{name_label(result)}-{query[:8]}"
 
 

@@ -1,7 +1,7 @@
-"""Where tuples come from, and how what a source delivers becomes tuples of a stream.
+"""Origins of sources, and the conversion of delivered rows to tuples of a stream.
 
-An origin is a source's own handle: `bounded` says whether it ends, `table()` reads all of it (for `reference`), and
-the engine knows how to hand its kind to Spark.
+An origin is the handle of a source: a folder, Kafka topics, a DataFrame or an Arrow table. `headrace.sources.protocol`
+describes the sources that headrace drives itself.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.support.terminal_text import printable
 
 
 class Origin(Protocol):
-    """What stands behind a `Source`."""
+    """The origin of a `Source`."""
 
     @property
     def bounded(self) -> bool:
@@ -29,14 +29,17 @@ class Origin(Protocol):
 
     @property
     def place(self) -> str | None:
-        """What it reads or, if static, holds, in words that another start finds the same; None where that cannot be told."""
+        """The place that it reads or, if it is static, a description of its content.
+
+        Another start gets the same text for the same input. None: the origin cannot tell.
+        """
 
     def table(self) -> pa.Table:
-        """All tuples that are there now, in the source's own schema."""
+        """Return all tuples that are there now, in the schema of the source."""
 
 
 class SourceSchema(Protocol):
-    """What `as_tuples` must know of a source."""
+    """The names and types of a source that `as_tuples` needs."""
 
     @property
     def name(self) -> str | None: ...
@@ -47,11 +50,11 @@ class SourceSchema(Protocol):
     @property
     def time(self) -> str: ...
     def needs(self, name: str) -> bool:
-        """Whether a column of the stream must be there as it was declared."""
+        """Return whether the source must deliver a column of the stream with its declared type."""
 
 
 class TableOrigin:
-    """An Arrow table as a source: for tests and small experiments."""
+    """An Arrow table as a source, for tests and small experiments."""
 
     bounded = True
     readable_whole = True
@@ -65,7 +68,7 @@ class TableOrigin:
 
 
 def as_tuples(raw: pa.Table, source: SourceSchema, schema: pa.Schema) -> pa.Table:
-    """Delivered rows as tuples with some columns of the stream, in order: time renamed, types plain."""
+    """Return delivered rows as tuples with the columns of `schema`: the time is `ts`, and types are those of streams."""
     check_schema(raw.schema, source, schema)
     fits = columns_to_read(raw.schema, source, schema)
     columns = [
@@ -76,12 +79,12 @@ def as_tuples(raw: pa.Table, source: SourceSchema, schema: pa.Schema) -> pa.Tabl
 
 
 def raw_names(schema: pa.Schema, source: SourceSchema) -> list[str]:
-    """Columns of a stream as its source calls them."""
+    """Return the names that a source gives to columns of its stream."""
     return [source.time if name == TS else name for name in schema.names]
 
 
 def check_text(rows: pa.Table, source: str) -> None:
-    """Refuse text that is no text: Spark stores any bytes as a string, Arrow and DuckDB take strings for UTF-8."""
+    """Refuse strings that are not UTF-8. Spark stores any bytes as a string, but Arrow and DuckDB expect UTF-8."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         try:
             column.validate(full=True)
@@ -91,7 +94,7 @@ def check_text(rows: pa.Table, source: str) -> None:
 
 
 def check_schema(found: pa.Schema, source: SourceSchema, schema: pa.Schema) -> None:
-    """Stop when a source no longer delivers what the query reads of it, as it was declared; other columns are free."""
+    """Raise an error if a source no longer delivers the columns that the query reads, with their types."""
     label = printable(source.name or "a source")
     needed = [raw for name, raw in zip(schema.names, raw_names(schema, source), strict=True) if source.needs(name)]
     twice = [name for name in needed if found.names.count(name) > 1]
@@ -116,13 +119,13 @@ def check_schema(found: pa.Schema, source: SourceSchema, schema: pa.Schema) -> N
 
 
 def columns_to_read(found: pa.Schema, source: SourceSchema, schema: pa.Schema) -> list[str]:
-    """The columns that are taken of what was found, as the source calls them."""
+    """Return the columns to read of those found, by the names that the source gives them."""
     there = [name for name in raw_names(schema, source) if found.names.count(name) == 1]
     return [name for name in there if is_same_kind(found.field(name).type, source.raw_schema.field(name))]
 
 
 def is_same_kind(now: pa.DataType, field: pa.Field) -> bool:
-    """Whether values of a type are what a column of a stream is made of."""
+    """Return whether a type becomes the same stream type as the declared field."""
     try:
         return bool(plain_type(now, field.name) == plain_type(field.type, field.name))
     except QueryTypeError:  # a type that no stream carries
@@ -138,7 +141,7 @@ def _column(raw: pa.Table, name: str, kind: pa.DataType, source: SourceSchema) -
 
 
 def to_stream_type(column: Any, kind: pa.DataType) -> Any:
-    """A column in the type that streams carry it in."""
+    """Convert a column to a stream type."""
     if column.type == kind:
         return column
     if pa.types.is_timestamp(kind) and kind.tz and not getattr(column.type, "tz", None):

@@ -40,7 +40,7 @@ class ColumnarFile(Protocol):
         """Some groups; with `columns` only these, in whatever order."""
 
     def first_rows(self, rows: int) -> pa.Table:
-        """At least so many rows from the first on, if there are so many."""
+        """Return the first rows: at least `rows`, or all."""
 
     def __enter__(self) -> Self: ...
 
@@ -52,6 +52,8 @@ def open_columnar(path: Path) -> ColumnarFile:
 
 
 class ParquetColumns:
+    """A Parquet file, read by row groups and columns."""
+
     def __init__(self, path: Path) -> None:
         """As one file: a data set of one costs several milliseconds more.
 
@@ -86,6 +88,8 @@ class ParquetColumns:
 
 
 class ArrowColumns:
+    """An Arrow IPC or Feather file, read by record batches and columns."""
+
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, pa.OSFile(str(path))
         if self.file.read_at(len(OLD_FEATHER), 0) == OLD_FEATHER:
@@ -151,7 +155,7 @@ def _schema_of(readers: Iterable[pa.ipc.RecordBatchFileReader]) -> pa.Schema:
 
 
 def _enough(given: Iterable[pa.RecordBatch], rows: int, schema: pa.Schema) -> pa.Table:
-    """Batches up to the one with which there are so many rows."""
+    """Return the first batches that together have at least this many rows."""
     found: list[pa.RecordBatch] = []
     for batch in given:
         found.append(batch)

@@ -1,10 +1,10 @@
-"""Which files of a folder have been taken: the position of a source that headrace drives itself.
+"""The ledger of a folder: which files were taken, and which files an epoch takes.
 
-Invariant: a file is taken in exactly one epoch, and which one is part of that epoch's manifest, so position and state
-can never disagree. The names are kept in blocks, one small run per epoch, merged like any other state.
+Invariant: a file is taken in exactly one epoch, whose manifest records it, so position and state cannot disagree. The names of
+taken files are stored in blocks, a small one for each epoch, which are merged like blocks of state.
 
-A run that is to end takes the files of a list: those that were there when it began. The list is a block too, written with
-the first epoch and named by every manifest from then on, so that a run that was killed goes on with the same list.
+A run with `once=True` takes the files of a list: those that were there when it began. The list is a block too, written in the
+first epoch and named by every later manifest, so that a run that was killed continues with the same list.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ MOST_EPOCH_BYTES = 256 << 20  # taken in one epoch when the user sets no number 
 
 @dataclass(frozen=True)
 class TakenFile:
+    """A file of the folder, with the size and time that it had when it was listed."""
+
     name: str
     bytes: int
     modified: int  # nanoseconds
 
 
 class FileLedger:
-    """The taken files of one source."""
+    """The ledger of one folder."""
 
     reader: ClassVar[FilesReader] = FILES
     counts: ClassVar[str] = "files"
@@ -52,7 +54,7 @@ class FileLedger:
         self._reader = reader
         self._spent: Spent = {}  # folders of parts that are taken
         self._taken = {name for block in state.taken for name in self._names(block)}
-        self._list: list[TakenFile] | None = None  # the only files that are taken, in order; None: whatever comes
+        self._list: list[TakenFile] | None = None  # the only files to take, in order; None: all files
 
     def _names(self, block: Block) -> list[str]:
         found: list[str] = self._table(block).column("name").to_pylist()
@@ -65,15 +67,15 @@ class FileLedger:
         return table
 
     def keep_to_list(self) -> None:
-        """From now on no file is taken but those that wait now, or those of the list that was begun with."""
+        """From now on take only the files that wait now, or those of the list that the state has."""
         listed = self.state.listed
         self._list = self._there() if listed is None else [TakenFile(**row) for row in self._table(listed).to_pylist()]
 
     def waiting(self) -> list[TakenFile]:
-        """Files not taken yet, in order of (modification time, name), or of the list.
+        """Return the files not taken yet, in order of (modification time, name), or of the list.
 
-        A file of the list may have been replaced since: it is taken as it is now. One that is gone is still waited
-        for; who reads it will say so.
+        A file of the list that was replaced since is taken as it is now. A file of the list that is missing stays in the
+        result; reading it is an error that names it.
         """
         there = self._there()
         if self._list is None:
@@ -85,7 +87,7 @@ class FileLedger:
         return [TakenFile(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(self._taken, self._spent)]
 
     def choose(self, waiting: Sequence[TakenFile], ahead: Collection[str] = ()) -> list[TakenFile]:
-        """What one epoch takes: the user's number of files, or as many as fit, at least one."""
+        """Return the files of one epoch: the number that the user gave, or those that fit the limit of bytes; at least one."""
         if self.origin.files_per_epoch:
             return list(waiting[: self.origin.files_per_epoch])
         ends = accumulate(file.bytes for file in waiting)
@@ -101,7 +103,7 @@ class FileLedger:
         return self.origin.folder / file.name
 
     def record(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> LedgerState:
-        """What a manifest says of all taken files, these included, and of the list, if there is one."""
+        """Return what a manifest stores: all taken files, `files` included, and the list if there is one."""
         return LedgerState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
 
     def _record_taken(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> tuple[Block, ...]:
@@ -119,12 +121,12 @@ class FileLedger:
         return self.state.listed or _write(storage, epoch, _as_table(self._list))
 
     def accept(self, state: LedgerState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
-        """The epoch is committed."""
+        """Note that the epoch is committed."""
         self.state = state
         self._taken |= {f.name for f in files}
 
     def hurry(self) -> None:
-        """Nobody is waited for."""
+        """Do nothing: a folder is never waited for."""
 
 
 def _as_table(files: Sequence[TakenFile]) -> pa.Table:

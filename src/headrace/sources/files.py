@@ -223,13 +223,13 @@ def read_head(path: Path, rows: int) -> pa.Table:
 
 
 def checked_rows(table: pa.Table) -> pa.Table:
-    """What was read of a file: Arrow takes it for valid, offsets and text as UTF-8."""
+    """Return rows that were read of a file, if they are valid. Arrow itself does not check offsets and UTF-8."""
     table.validate(full=True)
     return table.replace_schema_metadata(None)
 
 
 def check_unchanged(path: Path, expected: tuple[int, int]) -> None:
-    """Refuse a file that is no longer of so many bytes, last modified at that nanosecond."""
+    """Refuse a file whose size or modification time has changed."""
     try:
         stat = path.stat()
     except OSError as error:

@@ -24,11 +24,11 @@ Part = tuple[str, pa.Table]  # where it is from, for people, and its rows
 
 
 class TableSource(Protocol):
-    """What stands behind a table."""
+    """The origin of a table."""
 
     @property
     def place(self) -> str:
-        """What it reads, for people."""
+        """A description of what it reads, for messages."""
 
     @property
     def renewable(self) -> bool:
@@ -73,7 +73,7 @@ class FolderTable:
 
 
 class FileTable:
-    """One columnar file; whoever writes it anew does so beside it, and renames."""
+    """One columnar file. A writer replaces it by renaming a new file."""
 
     renewable = True
 
@@ -112,7 +112,7 @@ class ArrowTable:
 
 
 def mounted_table(place: str | os.PathLike[str], *, may_be_away: bool = False) -> FolderTable | FileTable:
-    """What a path of this machine holds; what is not there now is known by its name alone."""
+    """Return the origin of a path on this machine. If it does not exist now, its name decides between folder and file."""
     path = given_path(place, "the folder of hr.table")
     columnar = path.name.endswith(ENDINGS)
     if path.is_dir() or (may_be_away and not path.exists() and not columnar):

@@ -49,6 +49,8 @@ class SparkFeed:
 
 @dataclass(frozen=True)
 class SparkCluster:
+    """Executes the epochs of a run as jobs of a Spark session."""
+
     spark: Any
     columns: dataframes.Columns = field(default_factory=dict)  # of DataFrames
 

@@ -55,6 +55,8 @@ def _apart() -> Iterator[None]:
     """
 
     class Remembered(subprocess.Popen[bytes]):
+        """A process that runs in its own process group, and that this module remembers."""
+
         def __init__(self, *args: Any, preexec_fn: object = None, **more: Any) -> None:
             global _process
             super().__init__(*args, process_group=0, **more)

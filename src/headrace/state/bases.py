@@ -1,4 +1,6 @@
-"""When the bases of a keyed table are written anew, and what that lets go of. Which rows count: `headrace.state.state_tables`.
+"""The renewal of the bases of state tables, and the blocks that it makes unnecessary.
+
+`headrace.state.state_tables` describes which rows count.
 
 An epoch adds the rows that it changed, so blocks hold ever more rows than the table. A group whose whole table is written
 once more, its base, needs nothing older. Bases are renewed a few groups at a time, oldest first; once every group has one
@@ -43,7 +45,7 @@ MOST_AGES = 256  # numbers of a table in a manifest that say how many rows of wh
 
 @dataclass(frozen=True)
 class ChangeSummary:
-    """What a slot says of the rows that it wrote, and of those that they replace."""
+    """Counts of the rows that a slot wrote, and of the rows that they replace."""
 
     born: int  # live rows
     gone: int  # tombstones
@@ -51,9 +53,9 @@ class ChangeSummary:
 
 
 def groups_to_renew(state: TableState, last: int, parts: int) -> tuple[int, ...]:
-    """The groups whose bases the epoch after `last` renews, ascending: a function of the last manifest alone.
+    """Return the groups whose bases the epoch after `last` renews, ascending. They follow from the last manifest alone.
 
-    So many neighbours are the parts of what one slot has: of equally old ones each slot gets some.
+    parts: the number of neighbouring groups that one slot has. Among equally old groups, each slot gets some.
     """
     live, stored = sum(state.rows), sum(block.rows for block in state.blocks)
     if stored <= WASTE * live + SMALL or not live:
@@ -143,7 +145,7 @@ def limit_ages(ages: Sequence[EpochRange], blocks: Sequence[Block]) -> tuple[Epo
 
 
 def runs_to_merge(state: TableState, last: int) -> list[tuple[Block, ...]]:
-    """Which blocks are merged: of about one size, neighbours in time first, as many as may be in one merge."""
+    """Return the runs of blocks to merge: blocks of about one size, neighbours in time first."""
     stored = sum(block.rows for block in state.blocks)
     most = min(max(MERGE_ROWS_ALLOWED, 2 * changed_row_count(state, last), stored // SHARE), MOST_MERGED_ROWS)
     heaviest = min(max(LITTLE, sum(block.bytes for block in state.blocks) // SHARE), MOST_MERGED_BYTES)
@@ -165,6 +167,6 @@ def _fits(run: Sequence[Block], rows: int, size: int) -> bool:
 
 
 def _some(runs: Sequence[tuple[Block, ...]], most: int) -> list[tuple[Block, ...]]:
-    """The first of them, with at most so many rows: the others can wait for an epoch or two."""
+    """Return the first runs with at most `most` rows together. The others can wait for a later epoch."""
     sums = accumulate(sum(block.rows for block in run) for run in runs)
     return [run for run, rows in zip(runs, sums, strict=True) if rows <= most]

@@ -3,8 +3,8 @@
     no row of a block is used unless  size(file) = block.bytes,  xxh3(file) = block.checksum,
                                       rows(file) = block.rows
 
-Size and checksum are tested before Arrow sees a byte. Rows of group g are offsets[g] .. offsets[g + 1] - 1. Stored is how
-many rows each group has, in numbers of as few bytes as the largest takes: an epoch that changes little writes little.
+Size and checksum are tested before Arrow reads a byte. The rows of group g are offsets[g] .. offsets[g + 1] - 1. The file
+stores the number of rows of each group, in numbers as small as the largest allows.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LIMIT = 1 << 63
 
 @dataclass(frozen=True)
 class Block:
-    """What a manifest knows of one block; `low` and `high` are the extreme positions of its rows."""
+    """The description of one block in a manifest. `low` and `high` are the smallest and largest position of its rows."""
 
     name: str
     bytes: int
@@ -52,7 +52,7 @@ class Block:
     high: int | None
 
     def to_json(self) -> list[Any]:
-        """As every manifest has it that names the block: without words that are the same in all."""
+        """Return the block as manifests store it, without the parts of its name that all blocks share."""
         name = self.name.removeprefix(_FOLDER).removesuffix(_ENDING)
         return [name, self.bytes, self.checksum, self.rows, self.low, self.high]
 
@@ -104,7 +104,7 @@ _VALID = {
 
 
 def block_name(epoch: int, stage: int, partition: int, attempt: int) -> str:
-    """A name nobody else uses, carrying the number of the manifest that would publish it."""
+    """Return a unique name with the number of the manifest that would publish the block."""
     return f"blocks/e{epoch:09d}-s{stage}-p{partition}-a{attempt}-{uuid.uuid4().hex[:16]}.arrow"
 
 

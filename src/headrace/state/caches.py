@@ -113,7 +113,7 @@ def cache_limit(given: int | str | None) -> int:
 
 @dataclass(frozen=True)
 class CacheStamps:
-    """What tasks are told of caches in an epoch."""
+    """What the tasks of an epoch need to know about caches."""
 
     limit: int  # bytes of the run on one machine
     operators: frozenset[str]  # whose tables stay in place
@@ -127,7 +127,7 @@ class CacheStamps:
 
 
 class CacheUse:
-    """What one task uses of the caches of its run on this machine. Locks last until it is closed."""
+    """The caches of a run on this machine, as one task uses them. Its locks last until it is closed."""
 
     def __init__(self, run_id: str, limit: int, *, driver_makes_folder: bool = False) -> None:
         self.limit, self.run_id = limit, run_id
@@ -459,7 +459,7 @@ class CacheFolder:
 
 
 def _opened(run: str, limit: int, *, make: bool) -> tuple[Path, int]:
-    """The folder of a run on this machine; whoever has it open keeps it from being swept."""
+    """The folder of caches of a run on this machine. While it is open, no other process removes it."""
     place = Path(given).absolute() if (given := os.environ.get(CACHE_VARIABLE)) else scratch.scratch_place()
     path, is_new = place / f"{_prefix()}{run}", False
     if make:

@@ -5,7 +5,7 @@
 
 The text has exactly one spelling, so any flipped bit is seen, even one that leaves the JSON value alone.
 
-What is stored has one version, `STATE_FORMAT`, for all sections together: any change of what a section says is a new format.
+All sections together have one version, `STATE_FORMAT`. Any change of a section is a new format.
 Sections that only their owner understands are kept here as JSON: `position`, `query` and `work` (engine), `layouts`
 (routing), `control` and `decisions` (control).
 """
@@ -40,7 +40,7 @@ _CHOICES = (
 
 @dataclass(frozen=True)
 class EpochRange:
-    """What is known of the rows of a table that some epochs wrote, from the first to the last of them."""
+    """The rows of a state table that the epochs `first` to `last` wrote."""
 
     first: int
     last: int
@@ -53,7 +53,7 @@ class EpochRange:
 
 @dataclass(frozen=True)
 class TableState:
-    """A keyed table of an operator: what it is, and its rows (`headrace.state.state_tables` says which of them count)."""
+    """A state table of an operator: its columns, and its blocks (`headrace.state.state_tables` describes which rows count)."""
 
     key: tuple[str, ...]
     columns: pa.Schema
@@ -75,7 +75,7 @@ class TableState:
 
 @dataclass(frozen=True)
 class OperatorState:
-    """Blocks of one stateful operator, per input in order of arrival, its tables, and what else it must remember."""
+    """The state of one operator: by input its blocks in order of arrival, its state tables, and its notes."""
 
     inputs: tuple[tuple[Block, ...], ...] = ()
     notes: dict[str, Any] = field(default_factory=dict)
@@ -83,7 +83,7 @@ class OperatorState:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """All of them; one may come several times, since inputs share theirs."""
+        """All blocks. One can be listed several times, because inputs can share blocks."""
         parts = (*self.inputs, *(table.blocks for table in self.tables.values()))
         return tuple(block for blocks in parts for block in blocks)
 
@@ -96,7 +96,7 @@ class OperatorState:
 
 
 class PartitionState(NamedTuple):
-    """Where a partition of a source stands: the latest time accepted of it, and when it last had a tuple."""
+    """A partition of a source: the latest time accepted, whether it is idle, and the last epoch in which it had a tuple."""
 
     largest: int | None = None
     idle: bool = False
@@ -105,7 +105,7 @@ class PartitionState(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceState:
-    """Where a source stands, and what came of its tuples since the state began. Times are microseconds."""
+    """A source after an epoch: its times in microseconds, and counts of its tuples since the state began."""
 
     largest: int | None = None  # the latest time accepted; None: nothing yet
     smallest: int | None = None
@@ -125,7 +125,7 @@ class SourceState:
 
 @dataclass(frozen=True)
 class LedgerState:
-    """Which files of a folder were taken, and, in a run that is to end, which it takes at all; both as blocks of names."""
+    """The files of a folder that were taken, and those that a run with `once=True` takes at all, as blocks of names."""
 
     taken: tuple[Block, ...] = ()
     listed: Block | None = None  # None: whatever is there
@@ -146,7 +146,7 @@ class LedgerState:
 
 
 class OffsetReached(NamedTuple):
-    """Where a partition of a topic stands."""
+    """The offsets of one partition of a topic that were taken."""
 
     next: int  # the first offset that was not taken
     until: int | None = None  # in a run that is to end: the first that it does not take
@@ -155,7 +155,7 @@ class OffsetReached(NamedTuple):
 
 @dataclass(frozen=True)
 class Offsets:
-    """What was taken of the topics of a source."""
+    """The offsets that were taken of the topics of a source."""
 
     topics: dict[str, str] = field(
         default_factory=dict
@@ -186,7 +186,7 @@ NOTHING_TAKEN: dict[str, TakenState] = {"files": LedgerState(), "kafka": Offsets
 
 @dataclass(frozen=True)
 class TableVersion:
-    """What a table beside streams held in an epoch: the how-manyth content it is since the state began, and its rows."""
+    """The content of a table that one epoch uses: its number, counted since the state began, and its rows."""
 
     number: int
     block: Block  # its checksum is that of the content
@@ -240,6 +240,13 @@ class OutboxEntry:
 
 @dataclass(frozen=True)
 class Manifest:
+    """The record of one committed epoch: the whole state after it, and the results that it delivers.
+
+    The state is what the newest manifest names, and nothing else. A file is deleted only when no kept manifest names it. The
+    names of the fields are the keys of the stored JSON. `state_id` names the state in sinks, and `run` the run that committed
+    the epoch.
+    """
+
     state_id: str
     number: int
     previous: str | None
@@ -281,7 +288,7 @@ class Manifest:
 
     @staticmethod
     def from_bytes(data: bytes, name: str) -> Manifest:
-        """Strict: the manifest as it was written, or an error that names the file."""
+        """Return the manifest as it was written. Any other content is an error that names the file."""
         parsed = _parse(data, name)
         _check_format(parsed, name)
         body = {key: value for key, value in parsed.items() if key != "checksum"}

@@ -1,4 +1,4 @@
-"""Merging of runs: small blocks become larger ones, so that an epoch opens few files.
+"""The choice of sorted runs to merge: small blocks become larger ones, so that an epoch opens few files.
 
 Invariant: a merge reads blocks of manifest n - 1 and replaces them, by one block with the same rows, in manifest n.
 Blocks are merged with blocks of about their own size, neighbours in time first, so every row is rewritten about
@@ -21,7 +21,7 @@ MOST_MERGED_BYTES = 256 << 20
 
 
 def mergeable_runs(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
-    """Disjoint runs of FAN_IN blocks of one size each, as many as there are, none of more rows or bytes than one may have."""
+    """Return disjoint runs of `FAN_IN` blocks of about one size, within the limits of rows and bytes of a merge."""
     runs = [
         tuple(members[start : start + FAN_IN])
         for members in group_by_size(blocks)
@@ -35,9 +35,9 @@ def mergeable_runs(blocks: Sequence[Block]) -> list[tuple[Block, ...]]:
 
 
 def large_run(blocks: Sequence[Block]) -> tuple[Block, ...]:
-    """The blocks that are too large for a run, once they have twice as many rows as those of them that were written first.
+    """Return the blocks that are too large for `mergeable_runs`, if they have twice the rows of the oldest of them.
 
-    The first are what the last such merge left: so the cost follows the rows that came since.
+    The oldest are the result of the last such merge, so the cost of merges follows the rows that were added since.
     """
     large = [b for b in blocks if FAN_IN * b.rows > MOST_MERGED_ROWS or FAN_IN * b.bytes > MOST_MERGED_BYTES]
     first = min((epoch_of(b.name) for b in large), default=0)
@@ -46,12 +46,12 @@ def large_run(blocks: Sequence[Block]) -> tuple[Block, ...]:
 
 
 def merge_pieces(run: Sequence[Block]) -> int:
-    """In how many pieces a run is merged, so that each is about as large as a merge may be."""
+    """Return the number of pieces in which a run is merged, so that each is about as large as a merge may be."""
     return max(-(-sum(b.rows for b in run) // MOST_MERGED_ROWS), -(-sum(b.bytes for b in run) // MOST_MERGED_BYTES))
 
 
 def group_by_size(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Blocks of about one size together, small ones first, each in order of time."""
+    """Return lists of blocks of about one size, the smallest first, each in order of time."""
     sizes: dict[int, list[Block]] = {}
     for block in sorted(blocks, key=lambda b: (b.low if b.low is not None else 0, b.name)):
         sizes.setdefault(_size(block), []).append(block)

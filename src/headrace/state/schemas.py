@@ -1,4 +1,4 @@
-"""A schema as JSON and back: the columns of a table that is stored, for whoever reads it without the query.
+"""Conversion of the schema of a state table to JSON and back, so that it can be read without the query.
 
     schema_from_json(schema_to_json(s)) == s     for every schema of plain types (headrace.columnar.types.plain_type)
 

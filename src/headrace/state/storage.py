@@ -43,14 +43,14 @@ Data: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
 
 
 class Lease(Protocol):
-    """That a run is the one writer of a storage."""
+    """The right of a run to be the only writer of a storage."""
 
     @property
     def left(self) -> str:
-        """What the writer before left for this one when it released; whatever it says of itself if it was killed."""
+        """The text that the writer before left at its release; any other text if it was killed."""
 
     def release(self, left: str = "") -> None:
-        """Others may write from now on."""
+        """Allow others to write, and leave a text for the next writer."""
 
 
 class Storage(Protocol):
@@ -58,7 +58,7 @@ class Storage(Protocol):
 
     @property
     def uri(self) -> str:
-        """What `open_storage` makes the same storage of, on whatever machine."""
+        """The text from which `open_storage` opens the same storage on any machine."""
 
     def lease(self) -> Lease:
         """Make the place ready and keep other writers away; `WriterConflict` when there is one."""

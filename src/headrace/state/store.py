@@ -30,7 +30,10 @@ _NAMED = re.compile(r"blocks/_state-([0-9a-f]{32})")
 
 
 class StateStore:
-    """Use `StateStore.open` for a folder; the constructor takes any storage and no lock."""
+    """The state of a checkpoint: it loads the newest manifest, and publishes the next one.
+
+    Use `StateStore.open` for a folder. The constructor takes any storage, without a lock.
+    """
 
     def __init__(self, storage: Storage, *, read_only: bool = False, lease: Lease | None = None) -> None:
         self.storage = storage
@@ -50,7 +53,7 @@ class StateStore:
 
     @classmethod
     def open(cls, folder: Path, *, read_only: bool = False, fsync: bool = True) -> Self:
-        """Check the folder, take it, load the newest manifest. Refuses rather than guesses."""
+        """Check and lock a folder, and load its newest manifest. Any doubt about the state is an error."""
         storage = open_storage(folder, fsync=fsync)
         if read_only:
             storage.require()
@@ -117,7 +120,7 @@ class StateStore:
                 self._note_head(self._newest())
 
     def revoke(self) -> None:
-        """Waits for a commit in progress; afterwards this store cannot commit."""
+        """Prevent further commits, after a commit in progress has finished."""
         with self._mutex:
             self._stopped = self._stopped or "this run was stopped"
 
@@ -133,7 +136,7 @@ class StateStore:
                 raise StateError(f"clean-up failed: {error}. No live file was touched; repeat it") from error
 
     def adopt(self, last: Manifest) -> None:
-        """The newest manifest as a run calls what is in it, under names of its own; what is stored stays as it is."""
+        """Replace the newest manifest by one with the names that the query uses. The stored manifest does not change."""
         assert self.last is not None and (last.number, last.state_id) == (self.last.number, self.last.state_id)
         self.last = last
 
@@ -147,13 +150,13 @@ class StateStore:
 
     @property
     def all_listeners_told(self) -> bool:
-        """Whether the run before this one ended in order, and all who listened to it heard of its newest epoch."""
+        """Whether the run before this one ended in order, and its listeners received the record of its newest epoch."""
         return self.last is not None and self._lease is not None and self._lease.left == _told_mark(self.last.number)
 
     def close(self, *, all_listeners_told: bool = False) -> None:
         self.revoke()
         if self._lease is not None:
-            told = all_listeners_told or self.all_listeners_told  # who committed nothing leaves what it found
+            told = all_listeners_told or self.all_listeners_told  # a run that committed nothing leaves the former mark
             left = _told_mark if told else _delivered_mark if self.all_delivered else None
             self._lease.release(left(self.last.number) if left and self.last else "")
 
@@ -166,7 +169,7 @@ class StateStore:
     # -- load
 
     def _load_patiently(self, attempts: int) -> None:
-        """A reader may meet a writer that cleans up: what vanished while reading is read anew."""
+        """Load the state, and again if a writer deletes files meanwhile."""
         try:
             self._load()
         except (OSError, CorruptState) as error:

@@ -1,9 +1,9 @@
 """Blocks that tasks write: grouped state and plain rows. `headrace.task.outputs` writes what leaves the plan.
 
-Invariant: a grouped block is sorted by group, and within it as its operator wants it; rows of group g are offsets[g] ..
-offsets[g + 1] - 1. What every slot reads stands last, as one group more, in the blocks that have some. The tuples of a
-join have the hash that gave them their group beside them: it is taken once, before columns are dropped. The position is
-what an operator's state expires by: event time, the start of a pane, or a rank.
+Invariant: a grouped block is sorted by group, and within a group as its operator needs it (`Arrangement`). The rows of group g
+are offsets[g] .. offsets[g + 1] - 1. Rows that every slot reads form one more group at the end. The tuples of a join carry the
+hash that chose their group: it is computed once, before columns are dropped. The position of a row is its value in the
+operator's `expiry_column`: an event time, the start of a pane, or a rank.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from headrace.task.epoch import Epoch
 from headrace.task.task import Task
 
 REACH = b"headrace.reach"
-EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number: no window is held for so many epochs
+EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number; no window spans 2**23 epochs
 AnyNumbers = npt.NDArray[Any]
-Grouped = AppendedState | ReplacedState  # operators whose state lies in groups
+Grouped = AppendedState | ReplacedState  # operators with grouped state
 
 
 def open_state_block(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock:
-    """A block of an operator's state; refuses one that is whole, but holds something else than this operator keeps."""
+    """Open a block of an operator's state. Refuse an undamaged block that lacks columns of this operator."""
     found = task.reader.open(block)
     wanted = operator.stored(side)
     if not wanted <= set(found.table.column_names):
@@ -44,12 +44,15 @@ def open_state_block(task: Task, operator: Operator, side: int, block: Block) ->
 
 
 def group_reach(table: pa.Table) -> int:
-    """How many groups after its own a tuple of a block can find what it meets in: a slot looks as far before its own."""
+    """Return how many groups after its own group a tuple of a block can have partners in.
+
+    A slot therefore reads the block from this many groups before its own.
+    """
     return int((table.schema.metadata or {}).get(REACH, 0))
 
 
 def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArray[np.int64]:
-    """Numbers that no other tuple of a window has: of the epoch, the task in it, and the tuple among the task's own."""
+    """Return numbers that no other tuple of a window has, made of the epoch, the task, and a count of its tuples."""
     place = task.number * (epoch.plan.stages + 1) + task.stage
     if place >= 1 << PLACE_BITS or first + rows > 1 << TUPLE_BITS:
         raise EngineError(
@@ -61,23 +64,23 @@ def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArra
 
 
 def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
-    """Rows in the order they have: results, late tuples, tuples that wait."""
+    """Write rows in the order that they have: results, late tuples, or tuples that wait."""
     name = block_name(epoch.number, task.stage, task.number, task.attempt)
     return write_block(task.storage, name, table, None, None, None)
 
 
 @dataclass(frozen=True)
 class GroupedBlock:
-    """A block of state; the rows of its groups, and of those that every slot reads; how far tuples reach over others."""
+    """A block of grouped state that was written."""
 
     block: Block
-    rows: npt.NDArray[np.int64]
-    for_all: int
-    reach: int
+    rows: npt.NDArray[np.int64]  # of each group
+    for_all: int  # rows that every slot reads
+    reach: int  # groups (`group_reach`)
 
 
 def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> GroupedBlock:
-    """State of one input of an operator; tuples whose group is nowhere are left out, those of all groups come last."""
+    """Write new state of one input of an operator. Tuples without a group are left out, tuples of all groups come last."""
     grouping = operator.groupings[side]
     groups = grouping.groups(table, epoch.groups)
     groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
@@ -97,13 +100,16 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
 
 
 def _by_group(groups: AnyNumbers, total: int) -> AnyNumbers:
-    """Rows by group, those of none left out: in numbers of one or two bytes if that is enough, which are sorted by counting."""
+    """Return the order of rows by group, without rows of no group.
+
+    Numbers of one or two bytes are sorted by counting, so groups are converted to the smallest type.
+    """
     counted = (groups + 1).astype(np.min_scalar_type(total + 1))
     return np.argsort(counted, kind="stable")[int(np.count_nonzero(groups < 0)) :]
 
 
 def write_table_rows(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbers, total: int) -> Block:
-    """Rows of a keyed table, which has so many groups; a group's by substream."""
+    """Write rows of a state table of `total` groups, in each group sorted by substream."""
     order = np.lexsort((np.asarray(table.column(SUBSTREAM_COLUMN)), groups))
     rows, at = narrow_columns(table), np.asarray(table.column(EPOCH_COLUMN))
     return _write_ordered(epoch, task, rows, groups, total, at, order, 0).block
@@ -119,7 +125,7 @@ def _write_ordered(
     order: AnyNumbers,
     far: int,
 ) -> GroupedBlock:
-    """Rows in an order that puts groups one after the other; it may leave out some that are in none."""
+    """Write rows in an order that is sorted by group. The order may leave out rows of no group."""
     if len(order) < len(groups):
         positions, groups = positions[groups >= 0], groups[groups >= 0]
     rows = np.bincount(groups, minlength=total).astype(np.int64)
@@ -131,7 +137,7 @@ def _write_ordered(
 
 
 def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
-    """What a slot with these of all groups reads of a block."""
+    """Return the rows of a block that a slot with these groups reads."""
     shared = range(total, len(block.offsets) - 1) if block.offsets is not None else ()
     return block.slice([*groups, *shared])
 
@@ -139,7 +145,7 @@ def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
 def write_merged(
     epoch: Epoch, task: Task, operator: AppendedState, side: int, blocks: Sequence[Block], piece: tuple[int, int]
 ) -> Block:
-    """One block with the rows of several; with those of some groups, if it is one piece of many."""
+    """Write one block with the rows of several blocks; `piece` (which, of how many) selects some of the groups."""
     found = [open_state_block(task, operator, side, block) for block in blocks]
     parts = [block.table if piece == (0, 1) else _piece(block, *piece) for block in found]
     table = pa.concat_tables([operator.widened(side, part) for part in parts])
@@ -147,7 +153,7 @@ def write_merged(
 
 
 def _piece(block: OpenBlock, which: int, many: int) -> pa.Table:
-    """The rows of some groups of a block: all pieces together have every row once."""
+    """Return the rows of piece `which` of `many`: some groups. Together, the pieces have every row once."""
     assert block.offsets is not None
     groups = len(block.offsets) - 1
     return block.slice(range(groups * which // many, groups * (which + 1) // many))

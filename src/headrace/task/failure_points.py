@@ -1,7 +1,7 @@
-"""Where tuples can fail: every stateless step of a plan, under a name of its own in the outbox; and messages, where they are read.
+"""Failure points: the stateless steps in which a tuple can fail, and the reading of messages. Each has a name in the outbox.
 
-A step is known by what it does and what was done before it since the producer: two edges that begin alike share the steps
-they begin with, and a tuple that fails there fails once. The branches of a `case` are one step.
+A step is identified by itself and the steps before it on the way from its producer. So edges that begin with the same steps
+share these steps, and a tuple that fails in one of them fails once. The branches of a `case` are one step.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ READING = "read a message"
 
 @dataclass(frozen=True)
 class FailurePoint:
-    """name: in the outbox; source: whose tuples fail there; summary: what the step does; schema: before it."""
+    """A place where tuples can fail."""
 
-    name: str
-    source: str
-    summary: str
-    schema: pa.Schema
+    name: str  # in the outbox
+    source: str  # the source or producer of the tuples
+    summary: str  # what the step does
+    schema: pa.Schema  # of the tuples before the step
 
 
 def step_key(edge: p.Edge, depth: int) -> tuple[Any, ...]:
-    """The step of an edge; branches of one `case` have one text."""
+    """Return the identity of a step of an edge. The branches of one `case` have the same."""
     step = edge.steps[depth]
     own = step.text if isinstance(step, p.FilterStep) else step
     return edge.producer, edge.output, edge.steps[:depth], own
 
 
 def failure_points(plan: p.PhysicalPlan) -> list[FailurePoint]:
-    """All places of a plan."""
+    """Return all failure points of a plan."""
     return [
         *edge_failure_points(plan).values(),
         *operator_failure_points(plan).values(),
@@ -47,7 +47,7 @@ def failure_points(plan: p.PhysicalPlan) -> list[FailurePoint]:
 
 
 def rejected_results(plan: p.PhysicalPlan, *, failed: bool) -> dict[str, tuple[str, pa.Schema]]:
-    """By their names in the outbox, all that may come to the sink `late`: what it is, and its columns as they come there.
+    """Return what the sink `late` may get: by name in the outbox, a description and the schema.
 
     failed: tuples that fail are kept.
     """
@@ -58,12 +58,12 @@ def rejected_results(plan: p.PhysicalPlan, *, failed: bool) -> dict[str, tuple[s
 
 
 def with_reason_columns(schema: pa.Schema) -> pa.Schema:
-    """With whose tuple it is, and why it was put aside."""
+    """Return a schema with the columns `_source` and `_reason` of rejected tuples."""
     return schema.append(pa.field("_source", pa.string())).append(pa.field("_reason", pa.string()))
 
 
 def edge_failure_points(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], FailurePoint]:
-    """The places of the steps along edges, by `step_key`."""
+    """Return the failure points of the steps along edges, by `step_key`."""
     found: dict[tuple[Any, ...], FailurePoint] = {}
     for edge in plan.edges:
         for depth, step in enumerate(edge.steps):

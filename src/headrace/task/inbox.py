@@ -1,4 +1,4 @@
-"""What a slot is given for the operators of its stage: sent by the stage before, or handed over within the slot."""
+"""The input of a slot for the operators of its stage: sent by the stage before, or handed over within the slot."""
 
 from __future__ import annotations
 
@@ -33,16 +33,17 @@ class Inputs:
 
 @dataclass
 class Inbox:
-    """What messages brought, and what their senders said in their goodbyes."""
+    """The content of the messages to a slot: inputs of operators, and facts from the goodbyes of producers."""
 
     inputs: Inputs = field(default_factory=Inputs)
     seen: watermarks.Seen = field(default_factory=dict)
     split_times: watermarks.SplitTimes = field(default_factory=dict)
     producers: list[Attempt] = field(default_factory=list)
-    promised: int = 0  # messages, by those who sent them
+    promised: int = 0  # messages that producers have sent, as they report
     received: int = 0
 
     def add(self, message: Message) -> None:
+        """Add a block or rows to the input of the operator that the message is for."""
         if message.kind == BlockHeader.kind:
             sent = message.read(BlockHeader)
             self.inputs.add_block(sent.operator, sent.input, sent.block)
@@ -51,6 +52,7 @@ class Inbox:
             self.inputs.add_rows(header.operator, header.input, unpack(message.body))
 
     def add_goodbye(self, goodbye: Goodbye) -> None:
+        """Add the facts that a producer reports after its last message."""
         self.producers.append(goodbye.task)
         self.promised += goodbye.messages
         watermarks.merge_times(self.seen, goodbye.seen)

@@ -1,11 +1,13 @@
-"""What travels between the tasks of one epoch: packets of messages, made of JSON and Arrow bytes only.
+"""Messages between the tasks of one epoch: packets made of JSON and Arrow bytes only.
 
-An envelope (`Message`) says which slot it goes to, of what kind it is and which operator it is for; its header is a record
-of that kind as JSON, its body the tuples of a `RowsHeader`. Who it is for opens it; a stage that it only passes through
-hands it on as it came, neither read nor written anew.
+A `Message` names the slot that it goes to, its kind, and the operator that it is for. Its header is a record of that kind as
+JSON, and its body has the tuples of a `RowsHeader`. Only the slot that has the operator reads the header. A stage that a
+message only passes through sends it on unchanged.
 
-kinds: `BlockHeader` (a stored block, by reference), `RowsHeader` (tuples, by value), `Goodbye` (of a producer: who it is, how
-many messages it sent here, how far the time of sources and splits has come), `Report` (for the driver; headrace.task.reports).
+    BlockHeader  a stored block, by reference
+    RowsHeader   tuples, by value
+    Goodbye      the last message of a producer: its name, how many messages it sent to this slot, and the times of its tuples
+    Report       for the driver (`headrace.task.reports`)
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ LARGEST_BODY = 32 << 20
 
 
 class Header(ABC):
-    """A record that is sent. The same one may be sent to several slots: its text is made once."""
+    """The record in a message. One record may be sent to several slots, so its text is made once."""
 
     kind: ClassVar[str]
 
     @property
     def to(self) -> str:
-        """The operator that it is for; none: a goodbye is for the stage, a report for the driver."""
+        """The operator that it is for; empty: a goodbye is for the stage, a report for the driver."""
         return ""
 
     @abstractmethod
@@ -56,6 +58,8 @@ H = TypeVar("H", bound=Header)
 
 @dataclass(frozen=True)
 class Message:
+    """A message from one task to a slot: its kind, the operator that it is for, its header as JSON, and its body."""
+
     slot: int
     kind: str
     to: str
@@ -67,7 +71,7 @@ class Message:
         return Message(slot, header.kind, header.to, header.text, body)
 
     def read(self, kind: type[H]) -> H:
-        """The record in it, which must be of this kind."""
+        """Return the record in the message, which must be of this kind."""
         if self.kind != kind.kind:
             raise EngineError(f"a message of kind {self.kind!r:.50} came where one of kind {kind.kind!r} belongs")
         return kind.from_json(json.loads(self.header))
@@ -119,7 +123,7 @@ class RowsHeader(Header):
 
 
 class Attempt(NamedTuple):
-    """Who did something: a task, and which of its attempts."""
+    """The name of one attempt of a task: stage, number of the splitter or slot, and number of the attempt."""
 
     stage: int
     number: int
@@ -128,7 +132,7 @@ class Attempt(NamedTuple):
 
 @dataclass(frozen=True)
 class Goodbye(Header):
-    """The last that a task says to a slot of the next stage."""
+    """The last message of a task to a slot of the next stage."""
 
     kind = "goodbye"
     task: Attempt
@@ -176,7 +180,7 @@ def _gap(size: int) -> int:
 
 
 def pack(table: pa.Table) -> bytes:
-    """Tuples as the bytes of an Arrow stream."""
+    """Return tuples as the bytes of an Arrow stream."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table)
@@ -184,5 +188,6 @@ def pack(table: pa.Table) -> bytes:
 
 
 def unpack(body: bytes | memoryview) -> pa.Table:
+    """Return the tuples in the bytes of an Arrow stream."""
     with pa.ipc.open_stream(pa.py_buffer(body)) as reader:
         return reader.read_all()

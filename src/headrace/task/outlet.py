@@ -1,9 +1,9 @@
-"""The way out of a task: tuples are put in by producer, and leave as blocks, rows, results and one report.
+"""The output of a task: it takes tuples by producer, and sends blocks, rows, results and one report.
 
-Exchange by reference for what becomes window state: the block that is written, sorted by group, is both
-the message and the state; every slot that needs a group of it gets its description. Exchange by value for the rest.
-Both carry the columns of the edge and no others. Two inputs that want the same tuples in the same groups (a self-join)
-share one block. What an operator of the same stage wants, whose slots are shared, is handed over within this slot.
+Tuples that become window state are exchanged by reference: the block that is written, sorted by group, is both the message
+and the state, and every slot that needs one of its groups gets its description. All other tuples are exchanged by value.
+Both carry the columns of the edge and no others. Two inputs that need the same tuples in the same groups, as in a self-join,
+share one block. Tuples for an operator that runs in the same slot and stage are handed over within the slot.
 """
 
 from __future__ import annotations
@@ -44,14 +44,17 @@ MOST_HEAVY_KEYS, HEAVY_SHARE = 4, 0.02  # keys of a block, and the share of its 
 
 @dataclass
 class _Shared:
-    """What edges have in common of one piece of a table: blocks that are the same, and by steps the first number of tuples."""
+    """What the edges of a producer share for one chunk of a table: equal blocks, and by steps the number of its first tuple."""
 
     blocks: dict[Any, tuple[GroupedBlock, Heavy]] = field(default_factory=dict)
     numbers: dict[tuple[p.Step, ...], int] = field(default_factory=dict)
 
 
 class Outlet:
-    """report: where all that leaves is written down; handed: what goes to operators of the same stage and slot."""
+    """The output of one task.
+
+    report: records what the task sends. handed: gets the input of operators in the same slot and stage.
+    """
 
     def __init__(self, epoch: Epoch, task: Task, report: ReportBuilder, handed: Inputs) -> None:
         self.epoch, self.task, self.report, self.handed = epoch, task, report, handed
@@ -64,6 +67,7 @@ class Outlet:
         self._numbered = 0  # numbers that tuples have got
 
     def put(self, producer: str, output: int, table: pa.Table) -> None:
+        """Gather tuples of an output of a producer, until `flush` sends them."""
         if table.num_rows:
             if self._is_result(producer, output):
                 self.work.out[producer] += table.num_rows
@@ -76,6 +80,7 @@ class Outlet:
         return operator is None or operator.is_result(output)
 
     def flush_full(self) -> Iterator[Message]:
+        """Send what was gathered if it has reached the limit of rows or bytes."""
         if self._rows >= MOST_TUPLES_TOGETHER or self._bytes >= arrow.MOST_TABLE_BYTES:
             yield from self.flush()
 
@@ -83,7 +88,7 @@ class Outlet:
         """Send what was gathered along every edge of its producer."""
         for (producer, output), tables in self._gathered.items():
             with self.work.timed(producer):
-                for piece in arrow.split_table(pa.concat_tables(tables)):
+                for piece in arrow.slice_table(pa.concat_tables(tables)):
                     yield from self._along_edges(producer, output, piece)
         self._gathered, self._rows, self._bytes = {}, 0, 0
         self.rejects.write()
@@ -103,7 +108,7 @@ class Outlet:
         walk.finish()
 
     def finish(self, seen: Seen, producers: Sequence[Attempt], began: TaskTimer) -> Iterator[Message]:
-        """The report, then a goodbye to every slot of the next stage."""
+        """Send the report, and a goodbye to every slot of the next stage."""
         self.report.doubted(undecided_pairs.take_noted())
         report = self.report.finished(seen, producers, *began.passed())
         yield self._count(Message.of(self.task.number % self.epoch.slots, report))
@@ -112,7 +117,7 @@ class Outlet:
                 yield Message.of(slot, Goodbye(report.task, seen, report.split_times, self._sent[slot]))
 
     def passing(self, message: Message) -> Message:
-        """A message that only passes through this stage."""
+        """Count a message that only passes through this stage, and return it."""
         return self._count(message)
 
     def _count(self, message: Message) -> Message:
@@ -158,14 +163,14 @@ class Outlet:
         layout = self.epoch.layout_of[operator.name]
         for slot in range(layout.slots):
             rows = int(counts[layout.groups(slot, edge.input, written.reach)].sum())
-            rows += sum(_part(counts[g], which, of) for g, which, of in layout.parts(slot, edge.input))
+            rows += sum(_part(counts[g], which, of) for g, which, of in layout.hot_cells(slot, edge.input))
             rows += written.for_all
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message.of(slot, header))
 
     def _with_numbers(self, held: pa.Table, first: int) -> pa.Table:
-        """Along every edge that has the same steps a tuple has the same number; along others no tuple has it."""
+        """Number the tuples. A tuple has the same number on every edge with the same steps, and no other tuple has it."""
         self._numbered = max(self._numbered, first + held.num_rows)
         return held.append_column(NUMBER, pa.array(tuple_numbers(self.epoch, self.task, first, held.num_rows)))
 
@@ -176,7 +181,7 @@ class Outlet:
         header = RowsHeader(operator.name, edge.input)
         for slot, part in self._by_slot(operator, edge.input, table):
             self.work.delivered(operator.name, edge.input, part.num_rows)
-            for chunk in arrow.split_table(part, LARGEST_BODY):
+            for chunk in arrow.slice_table(part, LARGEST_BODY):
                 yield self._count(Message.of(slot, header, pack(chunk)))
 
     def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
@@ -189,7 +194,7 @@ class Outlet:
 
 
 def sample_heavy_keys(operator: AppendedState, edge: p.Edge, held: pa.Table) -> Heavy:
-    """Keys that a sample of the rows shows to be heavy."""
+    """Return the keys that have a large share of the rows, as far as a sample shows."""
     if operator.arrangement(edge.input) is not Arrangement.HASH or held.num_rows < FEW_ROWS:
         return []
     step = max(1, held.num_rows // SAMPLED_ROWS)

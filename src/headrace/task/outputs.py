@@ -25,13 +25,13 @@ LONGEST_RECEIPT = 10_000  # characters
 
 
 def write_output(epoch: Epoch, task: Task, result: str, table: pa.Table) -> Block | Receipt:
-    """Rows that leave the plan: with a sink that takes parts at once, or in a block until the commit."""
+    """Write rows that leave the plan: at once to a part sink, otherwise to a block until the commit."""
     sink = epoch.sinks.get(result)
     return write_rows(epoch, task, table) if sink is None else write_part(epoch, task, sink, result, table)
 
 
 def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.Table) -> Receipt:
-    """Hand rows to their sink; the outbox has its receipt instead of a block.
+    """Write rows to a part sink, and return its receipt for the outbox.
 
     If the state of a `collect` is gone by then, the `collect` has failed and has discarded its parts, so this part is
     discarded here. A run that can be started again keeps its parts: other tasks may have receipts for theirs.
@@ -58,7 +58,7 @@ def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.
 
 
 def check_receipt(receipt: Any) -> Any:
-    """A receipt as the state will give it back."""
+    """Return a receipt as the state will return it. Refuse what is not JSON, or too long."""
     text = json.dumps(receipt, allow_nan=False)
     if len(text) > LONGEST_RECEIPT:
         msg = f"a receipt of {len(text)} characters; at most {LONGEST_RECEIPT}: it names what was written, not its content"

@@ -25,7 +25,7 @@ from headrace.task.work import WorkCounts
 
 @dataclass
 class SourceCounts:
-    """What came of the tuples that a source delivered to one task."""
+    """Counts and times of the tuples that a source delivered to one task."""
 
     delivered: int = 0  # = accepted + late + rejected
     accepted: int = 0
@@ -90,7 +90,7 @@ class StateBlock:
 
 @dataclass(frozen=True)
 class MergedBlocks:
-    """One block in place of several; inputs that shared those share it."""
+    """One block that replaces several. Inputs that shared the former blocks share it."""
 
     operator: str
     inputs: tuple[int, ...]
@@ -109,7 +109,7 @@ class MergedBlocks:
 
 @dataclass(frozen=True)
 class StateTableChange:
-    """What a slot made of a keyed table."""
+    """The change of one state table by a slot."""
 
     operator: str
     table: str
@@ -134,7 +134,7 @@ class StateTableChange:
 
 @dataclass
 class TableUse:
-    """How an epoch came by the tables of an operator: one is that of a substream."""
+    """How an epoch opened the state tables of an operator. Each substream has one of each table."""
 
     found: int = 0  # in place
     built: dict[str, int] = field(default_factory=dict)  # from blocks, by the reason
@@ -173,7 +173,7 @@ class TableUse:
 
 @dataclass(frozen=True)
 class TaskOutput:
-    """Results, or tuples that were put aside: in a block for their sink, or with it already."""
+    """Results or rejected tuples of a task: in a block, or written to a part sink already."""
 
     result: str
     content: Block | Receipt
@@ -189,6 +189,12 @@ class TaskOutput:
 
 @dataclass(frozen=True)
 class Report(Header):
+    """The report of one attempt of a task: everything that it did.
+
+    The driver computes the next manifest from the reports of all tasks. Each number and block counts the work of this task
+    in this epoch alone.
+    """
+
     kind = "report"
     task: Attempt
     stamp: str  # of the attempt, and of no other ever
@@ -200,7 +206,7 @@ class Report(Header):
     work: WorkCounts
     sources: Mapping[str, SourceCounts]  # those that delivered something
     added: Sequence[StateBlock]  # to state that is only added to
-    replaced: Sequence[StateBlock]  # parts of state that is written anew in every epoch
+    replaced: Sequence[StateBlock]  # parts of state that is rewritten in every epoch
     merged: Sequence[MergedBlocks]
     changed: Sequence[StateTableChange]
     used: Mapping[str, TableUse]  # by operator
@@ -259,7 +265,7 @@ class Report(Header):
 
 
 class ReportBuilder:
-    """The report of a task that is at work: each who has something to tell calls the method for it."""
+    """Collects the report of a running task. Its parts call the methods for what they do."""
 
     def __init__(self, task: Attempt, stamp: str) -> None:
         self.task, self.stamp = task, stamp

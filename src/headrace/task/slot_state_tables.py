@@ -1,15 +1,15 @@
-"""The keyed tables of one operator in one slot in one epoch: rows that count, what was changed of them, and bases.
+"""The state tables of one operator in one slot and epoch: their live rows, their changes, and their bases.
 
-A table has groups of its own (`headrace.task.state_table_groups`); a slot has those that lie in its groups of the operator.
+A table has separate groups (`headrace.task.state_table_groups`). A slot has the groups of the table that are in its groups of
+the operator.
 
-Invariant: for every table the slot writes one block at most, with rows of its own groups only, all with this epoch as
-their `__at`. Of a group it has either what changed, tombstones included, or all rows that the group holds now, and then
-the report says that it was renewed. That is so of groups whose base is due, of those that had no row before (what was put
-is all that they have) and of those that have none now (there is nothing to write). Why that keeps every row, and none
-twice, stands in `headrace.state.state_tables`.
+Invariant: for every table the slot writes at most one block, with rows of its own groups only, all with this epoch as their
+`__at`. For a group the block has either the changed rows, with tombstones, or all rows of the group; then the report lists the
+group as renewed. A group is renewed if its base is due, if it had no row before, or if it has no row now.
+`headrace.state.state_tables` explains why this keeps every row exactly once.
 
-A table that is opened is found in place, or built from blocks (`headrace.state.caches`). When its changes were written, and
-not before, its cache gets the stamp of this task; that it was opened stands in the report.
+A table that is opened comes from a cache or is built from blocks (`headrace.state.caches`). Its cache gets the stamp of this
+task after its changes are written, and not before. The report lists every table that was opened.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ MOST_ROWS_READ = 2_000_000  # rows that are read at once to build tables
 
 @dataclass(frozen=True)
 class Change:
+    """The change of one state table in one epoch and slot."""
+
     delta: pa.Table
     groups: AnyNumbers  # of its rows
     rows: Numbers  # live ones now, of every group
@@ -60,14 +62,14 @@ class _Opened:
 
     @property
     def why(self) -> str:
-        """It was built from blocks."""
+        """Why the table was built from blocks."""
         if self.cache is None:
             return caches.OFF
         return caches.NO_SPACE if self.cache.full else self.cache.why or caches.COLD
 
 
 class SlotStateTables:
-    """What a slot has of the tables: it is asked and told by the operator, then it writes."""
+    """The state tables of an operator in one slot. The operator reads and changes them, then `write` writes the changes."""
 
     def __init__(
         self, epoch: Epoch, operator: Operator, task: Task, groups: Sequence[int], report: ReportBuilder
@@ -167,7 +169,10 @@ class SlotStateTables:
                 yield substream, rows.get(substream)
 
     def change(self, table: str, put: pa.Table, gone: pa.Table, old: Numbers) -> None:
-        """old: of each row, those that are gone last, the epoch that wrote what was there; -1: nothing was."""
+        """Record the changes of a table, once per epoch.
+
+        old: for each row of `put` and then of `gone`, the epoch that wrote the row that it replaces; -1: it replaces none.
+        """
         if table in self._changes:
             raise EngineError(f"{self._describe(table)} was changed twice in one epoch")
         try:
@@ -177,7 +182,7 @@ class SlotStateTables:
         self._changes[table] = self._checked(table, delta, put.num_rows, old)
 
     def _checked(self, table: str, delta: pa.Table, put: int, old: Numbers) -> Change:
-        """What was said of the rows can be so."""
+        """Check the changes against the rows before the epoch, and return them."""
         groups, before = self._groups(table, delta), np.asarray(self._before(table).rows, np.int64)
         if len(others := groups[~self._is_mine(table, groups)]):
             found = np.unique(others).tolist()
@@ -198,10 +203,10 @@ class SlotStateTables:
     # --- what is written ---------------------------------------------------------------------------------------------
 
     def write(self) -> None:
-        """When the operator is done."""
+        """Write the changes of all tables and the bases that are due, when the operator has finished."""
         for table, opened in self._open.items():
             self._tell(table, opened)
-        for table in self.operator.tables:
+        for table in self.operator.state_tables:
             due = np.asarray(self.epoch.renewals.get(self.operator.name, {}).get(table, ()), np.int64)
             mine = due[self._is_mine(table, due)]
             if len(mine) or table in self._changes:
@@ -212,7 +217,7 @@ class SlotStateTables:
                     each.cache.finish(self.task.stamp, each.table)
 
     def _tell(self, table: str, opened: Mapping[int, _Opened]) -> None:
-        """What became of the tables that were opened."""
+        """Record the changes of a table that was opened."""
         changes = [each.table.changes(self.epoch.number) for each in opened.values()]
         put = _marked([each.put for each in changes], list(opened))
         gone = _marked([each.gone for each in changes], list(opened))
@@ -264,9 +269,11 @@ class SlotStateTables:
     # --- what they are -----------------------------------------------------------------------------------------------
 
     def _declared(self, table: str) -> StateTable:
-        if table not in self.operator.tables:
-            raise EngineError(f"{self.operator.name} has no table {table!r}; it has {', '.join(self.operator.tables)}")
-        return self.operator.tables[table]
+        if table not in self.operator.state_tables:
+            raise EngineError(
+                f"{self.operator.name} has no table {table!r}; it has {', '.join(self.operator.state_tables)}"
+            )
+        return self.operator.state_tables[table]
 
     def _before(self, table: str) -> TableState:
         state = self.epoch.state.get(self.operator.name)
@@ -300,7 +307,7 @@ def _counted(epochs: AnyNumbers) -> dict[int, int]:
 
 
 def by_substream(table: pa.Table) -> dict[int, pa.Table]:
-    """The rows of each, without the column that says which."""
+    """Return the rows of each substream, without the column of its number."""
     numbers = np.asarray(table.column(SUBSTREAM))
     order = np.argsort(numbers, kind="stable")
     rows = arrow.take_rows(table.drop_columns([SUBSTREAM]), order)
@@ -310,13 +317,13 @@ def by_substream(table: pa.Table) -> dict[int, pa.Table]:
 
 
 def _marked(parts: Sequence[pa.Table], substreams: Sequence[int]) -> pa.Table:
-    """Rows of several substreams, each with the one that it is of."""
+    """Return the rows of several substreams in one table, with the column of their number."""
     numbers = np.repeat(np.asarray(substreams, np.int32), [part.num_rows for part in parts])
     return pa.concat_tables(parts).add_column(0, pa.field(SUBSTREAM, pa.int32()), pa.array(numbers))
 
 
 def write_merged_table(epoch: Epoch, task: Task, operator: Operator, table: str, blocks: Sequence[Block]) -> Block:
-    """One block with the rows of several that still count."""
+    """Write one block with the rows of several blocks that still count."""
     state = table_state(epoch.state.get(operator.name), table, operator, epoch.groups)
     what, fine = f"table {table!r} of {operator.name}", len(state.rows)
     found = [state_tables.open_table_block(task.reader, state, block, fine, what) for block in blocks]

@@ -1,4 +1,4 @@
-"""One slot in one epoch, for one operator: its groups of what arrived and of the state, and what becomes of the state."""
+"""One slot in one epoch, for one operator: its groups of the input and of the state, and the new state."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from headrace.task.trimmed_blocks import blocks_rewritten
 
 
 class EpochSlot:
-    """One slot in one epoch, as the protocol of operators wants it; changes of state go into the task's report.
+    """The implementation of the protocol `Slot`, which operators use. It records changes of state in the task's report.
 
-    given: what was sent to the slot, and what operators before this one handed over to it, in this order.
+    given: what was sent to the slot, then what operators of the same slot handed over to this operator.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class EpochSlot:
             plan, operator, watermarks.operator_watermarks(plan, clocks)
         )
         self.complete_below = FOREVER if epoch.best_effort else min(self.watermarks_after)
-        self._keeping = SlotStateTables(epoch, operator, task, self.groups(0), self.report) if operator.tables else None
+        self._keeping = (
+            SlotStateTables(epoch, operator, task, self.groups(0), self.report) if operator.state_tables else None
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -91,8 +93,8 @@ class EpochSlot:
         return [rows for inputs in self.given for rows in inputs.rows(self.operator.name, side)]
 
     def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
-        """This slot's groups of each block that has some."""
-        parts = self._parts(side)
+        """Return the rows of this slot's groups of each block that has some."""
+        parts = self._hot_cells(side)
         if not self.groups(side) and not parts:
             return []
         found = [open_state_block(self.task, self.operator, side, block) for block in blocks]
@@ -101,9 +103,9 @@ class EpochSlot:
         self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
 
-    def _parts(self, side: int) -> list[tuple[int, int, int]]:
+    def _hot_cells(self, side: int) -> list[tuple[int, int, int]]:
         layout = self.epoch.layout_of[self.operator.name]
-        return layout.parts(self.number, side) if self.number < layout.slots else []
+        return layout.hot_cells(self.number, side) if self.number < layout.slots else []
 
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
         return self.runner.run(rows, steps, operator_failure_points(self.epoch.plan)[self.operator.name])
@@ -119,14 +121,14 @@ class EpochSlot:
     # --- what is rewritten every epoch -------------------------------------------------------------------------------
 
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
-        """Held tuples and those that arrived now, in one table."""
+        """Return the rows of the state and those that arrived, in one table."""
         tables = [open_state_block(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
         tables += [_widen(rows, schema) for rows in self.rows(side)]
         tables = [table for table in tables if table.num_rows]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
     def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
-        """These rows are this slot's whole part of the new state."""
+        """Write this slot's part of the new state. It replaces the former part."""
         if table.num_rows == 0:
             return
         if grouped:
@@ -148,7 +150,7 @@ class EpochSlot:
         self._tables.change(table, put, gone, old)
 
     def keep_tables(self) -> None:
-        """When the operator is done: write what it changed, and the bases that are due."""
+        """Write the changes of state tables, and the bases that are due, when the operator has finished."""
         if self._keeping is not None:
             self._keeping.write()
 
@@ -175,14 +177,14 @@ class EpochSlot:
 
 
 def hot_group_cell(block: OpenBlock, group: int, which: int, parts: int) -> pa.Table:
-    """The rows of a group in a block, cut into parts: one of them."""
+    """Return part `which` of `parts` of the rows of a group in a block."""
     rows = block.slice([group])
     start, stop = (rows.num_rows * end // parts for end in (which, which + 1))
     return rows.slice(start, stop - start)
 
 
 def _widen(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Arrived rows with the columns that held ones have as well, null."""
+    """Return arrived rows with the further columns that rows of the state have, null."""
     for name in schema.names[rows.num_columns :]:
         rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
     return rows

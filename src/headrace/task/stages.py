@@ -1,8 +1,8 @@
 """One epoch as pure functions of the input of a task: `run_splitter` (stage 0) and `run_stage` (every later stage).
 
-Invariant: for a given epoch record and given input, the tasks of a stage write the same rows and report the same
-facts whatever the attempt; they write only new blocks, whose names carry the epoch, and change nothing that exists.
-Nothing here knows Spark: an engine calls these functions and moves the messages.
+Invariant: for the same epoch record and input, every attempt of a task writes the same rows and reports the same facts. Tasks
+write only new blocks, whose names contain the epoch, and change no existing file. This module does not use Spark: the caller
+runs these functions and moves the messages (`headrace.spark.job`, `headrace.task.in_process`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LATE, UNTIMED, BEYOND = "late", "time is null", "time is beyond 73,000 years fro
 
 
 def run_splitter(epoch: Epoch, task: Task, windows: Iterable[PhysicalWindow]) -> Iterator[Message]:
-    """Accept the tuples of the sources and send each where the plan wants it."""
+    """Run one splitter: accept the tuples of its windows, run the steps of their edges, and send them to slots."""
     began = TaskTimer()
     report = ReportBuilder(task.itself, task.stamp)
     outlet = Outlet(epoch, task, report, Inputs())  # nothing is handed over: no operator runs in stage 0
@@ -52,7 +52,7 @@ def run_splitter(epoch: Epoch, task: Task, windows: Iterable[PhysicalWindow]) ->
         counts[source.name].read(window.amount)
         if window.unread is not None:
             outlet.rejects.add_failed(epoch.unread[source.name], window.unread)
-        for piece in arrow.split_table(window.rows):
+        for piece in arrow.slice_table(window.rows):
             with report.work.timed(source.name):
                 accepted = _accept(epoch, source, replace(window, rows=piece), counts[source.name], outlet)
             outlet.put(source.name, 0, accepted)
@@ -79,9 +79,9 @@ def _tuples(epoch: Epoch, source: p.SourceInput, window: PhysicalWindow) -> pa.T
 def _accept(
     epoch: Epoch, source: p.SourceInput, window: PhysicalWindow, counts: SourceCounts, outlet: Outlet
 ) -> pa.Table:
-    """The tuples of a window that are accepted; late and rejected ones are put aside, and all are counted.
+    """Return the tuples of a window that are accepted. Count all tuples, and keep late and rejected ones for the sink `late`.
 
-    Mostly all are accepted, which their smallest and largest time say: one look at the times.
+    In most windows all tuples are accepted. The smallest and the largest time show that, without a look at each tuple.
     """
     tuples = _tuples(epoch, source, window)
     counts.deliver(window.arrived, tuples.num_rows)
@@ -102,7 +102,7 @@ def _accept(
 
 
 def _span(tuples: pa.Table) -> tuple[int, int]:
-    """The smallest and the largest time; of none, the two ends of time."""
+    """Return the smallest and the largest time; without any, `FOREVER` and `NEVER`."""
     found = pc.min_max(tuples.column("ts").cast(pa.int64())).as_py()
     return (FOREVER, NEVER) if found["min"] is None else (found["min"], found["max"])
 
@@ -123,7 +123,7 @@ def _others(tuples: pa.Table, watermark: int, furthest: int, ahead: int | None) 
 
 
 def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message]) -> Iterator[Message]:
-    """Run the operators of a stage in one slot on what was sent to it."""
+    """Run one slot of a stage: its operators on the messages that were sent to it, and its merges of blocks."""
     began = TaskTimer()
     inbox, handed, report = Inbox(), Inputs(), ReportBuilder(task.itself, task.stamp)
     outlet = Outlet(epoch, task, report, handed)
@@ -141,7 +141,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
     report.add_split_times(inbox.split_times)
     clocks = watermarks.advance_clocks(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
-        if epoch.plan.handed_over(operator):  # what the operators before it put out goes to it first
+        if epoch.plan.handed_over(operator):  # it gets the output of the operators before it
             yield from outlet.flush()
         with EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, inbox.seen, outlet.runner) as slot:
             for output, table in report.work.timing(operator.name, operator.run(slot)):

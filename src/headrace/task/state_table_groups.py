@@ -1,10 +1,12 @@
-"""How a keyed table lies in groups of its own, so that a base is a small piece of work however few substreams there are.
+"""The groups of a state table, which are separate from those of its operator.
+
+They are small, so that writing the base of one group is little work even if there are few substreams.
 
     group of a row  =  unit * parts + part      unit: its substream, or the operator's group where substreams are more
                                                 part: by the hash of the key
 
-There are about FINE groups in all. Tables that an operator keeps for itself lie in the groups of the operator: what tells
-them is that they have as many.
+There are about `FINE` groups. Tables that an operator creates for itself use the groups of the operator. They are recognised
+by having the same number of groups.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ FINE = 512  # groups of a table, about; each is a number in every manifest
 
 
 def table_state(state: OperatorState | None, name: str, operator: Operator, groups: int) -> TableState:
-    """A table as the last manifest has it; in the first epoch there is nothing."""
+    """Return a table as the last manifest has it; an empty table in the first epoch."""
     if state is not None and name in state.tables:
         return state.tables[name]
-    declared, fine = operator.tables[name], groups if name.startswith(RESERVED) else _fine(operator, groups)
+    declared, fine = operator.state_tables[name], groups if name.startswith(RESERVED) else _fine(operator, groups)
     return TableState(declared.key, declared.columns, (), (-1,) * fine, (0,) * fine)
 
 
@@ -44,7 +46,7 @@ def _units(grouping: Grouping, groups: int) -> int:
 
 @dataclass(frozen=True)
 class StateTableGroups:
-    """How one table lies."""
+    """The assignment of the rows of one state table to its groups."""
 
     grouping: Grouping
     groups: int  # of the operator
@@ -58,7 +60,7 @@ class StateTableGroups:
         return StateTableGroups(grouping, groups, units, fine // units)
 
     def rows(self, table: pa.Table, key: tuple[str, ...]) -> Numbers:
-        """The group of every row."""
+        """Return the group of every row."""
         units = self.grouping.groups(table, self.units).astype(np.int64)
         if self.parts == 1:
             return units
@@ -66,17 +68,17 @@ class StateTableGroups:
         return units * self.parts + ((low * np.uint64(self.parts)) >> np.uint64(32)).astype(np.int64)
 
     def of_substreams(self, substreams: Numbers) -> Numbers:
-        """The unit of each."""
+        """Return the unit of each substream."""
         table = pa.table({SUBSTREAM: pa.array(substreams, pa.int32())})
         return self.grouping.groups(table, self.units).astype(np.int64)
 
     def of_groups(self, groups: Numbers) -> Numbers:
-        """The units that are in some groups of the operator, ascending."""
+        """Return the units that are in some groups of the operator, ascending."""
         if self.units == self.groups:
             return np.sort(groups)
         assert isinstance(self.grouping, SubstreamGrouping)
         return np.asarray(self.grouping.members(groups.tolist(), self.groups), np.int64)
 
     def fine(self, units: Numbers) -> Numbers:
-        """The groups that are in some units, ascending as these are."""
+        """Return the groups of the table that are in some units, ascending as the units are."""
         return (units[:, None] * self.parts + np.arange(self.parts)).ravel()

@@ -1,12 +1,15 @@
-"""Watermarks: how far the event time of every stream has surely come.
+"""Watermarks of sources and operators.
 
-W of a source after an epoch = the largest `ts` accepted so far minus the source's lateness. A source of several partitions,
-each in an order of its own, goes by the slowest of them: W = the smallest of their largest `ts` minus the lateness, so that
-how partitions are ahead of each other makes no tuple late. One that has had no tuple yet holds W where it is; one that is
-idle holds nothing back. A source that is idle goes along with those it meets (`_reached`); once it speaks again it goes by
-its own tuples, from where it was taken to. W of an
-operator follows from its inputs by `operator_watermarks`. All of it is a pure function of (plan, clocks before, what was
-seen in this epoch), so the driver and every slot come to the same answer, and none of them looks at a wall clock.
+    watermark of a source                  =  the largest `ts` accepted so far - lateness
+    watermark of a source with partitions  =  the smallest of the largest `ts` of its partitions - lateness
+
+So no tuple is late because partitions are ahead of each other. A partition without any tuple holds the watermark where it is,
+and an idle partition holds nothing back. The watermark of an idle source follows the sources that its tuples are combined with
+(`_reached`). When the source delivers tuples again, its watermark continues from there by its own tuples. The watermark of an
+operator follows from those of its inputs (`operator_watermarks`).
+
+Invariant: all of this is a pure function of (plan, clocks before the epoch, times seen in the epoch). So the driver and every
+slot compute the same watermarks, and none of them reads a wall clock.
 """
 
 from __future__ import annotations
@@ -51,25 +54,25 @@ class SourceClock:
 
     @staticmethod
     def of(source: SourceState | None) -> SourceClock:
-        """As a manifest has it; None: nothing has come yet."""
+        """Return the clock of a source as a manifest has it; None: no tuple has arrived yet."""
         if source is None:
             return SourceClock()
         parts = {name: PartitionClock(part.largest, part.idle) for name, part in source.partitions.items()}
         return SourceClock(source.largest, source.watermark, source.idle, parts)
 
     def with_partitions(self, names: Collection[str]) -> SourceClock:
-        """With those too; one that is new begins at the watermark, which it holds until it speaks or is idle."""
+        """Add partitions. A new one holds the watermark where it is until it delivers a tuple or becomes idle."""
         new = {name: PartitionClock() for name in names if name not in self.partitions}
         return replace(self, partitions={**self.partitions, **new}, idle=self.idle and not new) if new else self
 
     def silenced(self, quiet: Collection[str]) -> SourceClock:
-        """Some partitions are taken for idle; the source is, if all of them are."""
+        """Mark partitions as idle. The source is idle if all of its partitions are."""
         parts = {name: part._replace(idle=part.idle or name in quiet) for name, part in self.partitions.items()}
         return replace(self, partitions=parts, idle=all(part.idle for part in parts.values()))
 
 
 def merge_times(seen: Seen, more: Mapping[str, PartitionTimes]) -> None:
-    """Add to what was seen what another task saw."""
+    """Add the partition times of another task to `seen`."""
     for source, times in more.items():
         mine = seen.setdefault(source, {})
         for partition, largest in times.items():
@@ -78,7 +81,7 @@ def merge_times(seen: Seen, more: Mapping[str, PartitionTimes]) -> None:
 
 
 def merge_split_times(split_times: SplitTimes, more: Mapping[str, int]) -> None:
-    """Add to how far splits have come what another task split."""
+    """Add the split times of another task to `split_times`."""
     for split, ts in more.items():
         split_times[split] = max(ts, split_times.get(split, ts))
 
@@ -90,9 +93,9 @@ def advance_clocks(
     *,
     ended: Collection[str] = (),
 ) -> dict[str, SourceClock]:
-    """The clocks after an epoch in which the sources in `seen` spoke; those that did are not idle, whatever was decided.
+    """Return the clocks after an epoch with the partition times `seen`. A source that delivered a tuple is not idle.
 
-    Nothing more comes from the sources in `ended`: theirs stand at the end of time.
+    ended: sources that deliver no more tuples. Their watermark becomes `FOREVER`.
     """
     moved = {s.name: _moved(clocks[s.name], seen.get(s.name, {}), s.lateness) for s in plan.sources}
     standing = {name: clock for name, clock in moved.items() if name not in ended}
@@ -128,13 +131,13 @@ def _spoke(clock: SourceClock, largest: int | None, lateness: int) -> SourceCloc
 
 
 def _slowest(parts: Sequence[PartitionClock]) -> int:
-    """How far the slowest partition is that is awake; where all are idle, none holds back the fastest."""
+    """Return the largest `ts` of the slowest partition that is not idle. If all are idle, the fastest counts."""
     times = [NEVER if part.largest is None else part.largest for part in parts if not part.idle]
     return min(times) if times else max(NEVER if part.largest is None else part.largest for part in parts)
 
 
 def _reached(plan: p.PhysicalPlan, source: str, standing: Mapping[str, SourceClock]) -> Iterator[int]:
-    """How far every input that this source enters has come without it."""
+    """Yield the watermark, without this source, of every input that the source enters."""
     above = sources_upstream(plan)
     for operator in plan.operators:
         for side in range(len(operator.schemas)):
@@ -144,7 +147,7 @@ def _reached(plan: p.PhysicalPlan, source: str, standing: Mapping[str, SourceClo
 
 
 def _pace(circles: Sequence[Collection[str]], standing: Mapping[str, SourceClock]) -> int:
-    """The slowest in the first circle of sources in which any is awake; where all are idle, the fastest of the last."""
+    """Return the smallest watermark in the first circle with a source that is not idle; else the largest of the last."""
     for names in circles:
         if awake := [standing[n].watermark for n in names if n in standing and not standing[n].idle]:
             return min(awake)
@@ -152,14 +155,14 @@ def _pace(circles: Sequence[Collection[str]], standing: Mapping[str, SourceClock
 
 
 def accepts_until(clock: SourceClock, lateness: int, ahead: int | None) -> int:
-    """The largest time that is believed: `ahead` past the largest accepted, or past where the others took the source."""
+    """Return the largest time that is accepted: `ahead` after the largest accepted so far, or after the watermark + lateness."""
     if ahead is None or clock.largest is None:
         return FURTHEST
     return min(max(clock.watermark + lateness, clock.largest) + ahead, FURTHEST)
 
 
 def sources_upstream(plan: p.PhysicalPlan) -> dict[str, set[str]]:
-    """The sources behind every producer."""
+    """Return the sources upstream of every producer."""
     found = {s.name: {s.name} for s in plan.sources}
     for operator in plan.operators:
         edges = [e for e in plan.edges if e.target == operator.name]
@@ -168,7 +171,7 @@ def sources_upstream(plan: p.PhysicalPlan) -> dict[str, set[str]]:
 
 
 def arrival_clocks(clocks: Mapping[str, SourceClock]) -> dict[str, SourceClock]:
-    """Clocks as if nothing could come late: what best effort trims windows by."""
+    """Return clocks without lateness. Best effort trims windows by them."""
     return {
         name: clock
         if clock.largest is None
@@ -178,7 +181,7 @@ def arrival_clocks(clocks: Mapping[str, SourceClock]) -> dict[str, SourceClock]:
 
 
 def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, SourceClock]) -> Reached:
-    """Watermark of every producer, by its outputs: sources and operators."""
+    """Return the watermark of every output of sources and operators."""
     found = {(name, 0): clock.watermark for name, clock in clocks.items()}
     for operator in plan.operators:
         inputs = input_watermarks(plan, operator, found)
@@ -188,7 +191,7 @@ def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, SourceClock])
 
 
 def check_best_effort(plan: p.PhysicalPlan) -> None:
-    """Refuse what best effort would make wrong."""
+    """Refuse operators whose results best effort would make wrong."""
     for operator in plan.operators:
         if operator.only_exact:
             raise QueryError(
@@ -211,7 +214,7 @@ def before_the_end(
 
 
 def input_watermarks(plan: p.PhysicalPlan, operator: Operator, producers: Reached) -> list[int]:
-    """Watermark of each input of an operator: the smallest of the flows that are united there."""
+    """Return the watermark of each input of an operator: the smallest of the streams that are united there."""
     return [
         min(producers[edge.producer, edge.output] for edge in plan.entering(operator.name, side))
         for side in range(len(operator.schemas))

@@ -1,4 +1,4 @@
-"""What tasks did, counted: the figures that plans are judged by.
+"""Counts of the work of tasks, by which plans are judged.
 
 Counts add up: over the tasks of an epoch, over epochs, over restarts under the same plan. They are facts for people and
 for the compiler; nothing that a query computes depends on them.
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class TaskTimer:
-    """When a task began, by its processor's time and by the clock."""
+    """The start of a task, by CPU time and by the clock."""
 
     def __init__(self) -> None:
         self._cpu, self._clock = time.process_time(), time.monotonic()
@@ -32,6 +32,8 @@ class TaskTimer:
 
 @dataclass
 class WorkCounts:
+    """Counts of the work of tasks. They are added up over the tasks of an epoch and over epochs."""
+
     edges: dict[str, list[int]] = field(default_factory=dict)  # edge: tuples into its steps, and out of them
     sent: dict[str, list[int]] = field(default_factory=dict)  # operator: (tuple, slot) deliveries to each input
     out: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # source or operator: tuples it put out
@@ -68,7 +70,7 @@ class WorkCounts:
             self.cpu[producer] += time.process_time() - begin
 
     def timing(self, producer: str, items: Iterable[T]) -> Iterator[T]:
-        """The items; the time it takes to make them counts for the producer."""
+        """Yield the items, and count the CPU time that it takes to make them for the producer."""
         iterator = iter(items)
         while True:
             with self.timed(producer):
@@ -79,7 +81,7 @@ class WorkCounts:
             yield item
 
     def less(self, before: WorkCounts) -> WorkCounts:
-        """What was done since `before`, which is part of it."""
+        """Return the difference to `before`, which these counts contain."""
         found = WorkCounts()
         for what, counts in vars(self).items():
             known = vars(before)[what]
@@ -106,7 +108,7 @@ class WorkCounts:
 
 
 def sum_counts(parts: Iterable[WorkCounts]) -> WorkCounts:
-    """The sum of several."""
+    """Return the sum of counts."""
     found = WorkCounts()
     for part in parts:
         for what, counts in vars(part).items():
@@ -122,14 +124,14 @@ def _sum(a: Any, b: Any) -> Any:
 
 
 def counts_between(before: Manifest | None, after: Manifest) -> WorkCounts:
-    """What was done in the epochs from one manifest to another."""
+    """Return the counts of the epochs between two manifests."""
     now, known = WorkTotals.of(after), WorkTotals.of(before)
     if now is None:
         return WorkCounts()
     if known is None:
         return now.counts
     less = now.counts.less(known.counts)
-    if now.since != known.since or now.plan != known.plan:  # counting began anew, but for what was split
+    if now.since != known.since or now.plan != known.plan:  # counting started again, except for splits
         return replace(now.counts, split=less.split)
     return less
 
@@ -171,9 +173,9 @@ Edge = tuple[str, str, str]  # name, producer, target
 
 @dataclass(frozen=True)
 class WorkTotals:
-    """What all tasks did since a plan began to run: the section `work` of a manifest."""
+    """The work of all tasks since a plan began to run: the section `work` of a manifest."""
 
-    plan: tuple[Edge, ...]  # to know it again: its edges
+    plan: tuple[Edge, ...]  # its edges, which identify it
     since: int  # the first epoch counted
     counts: WorkCounts
     held: Mapping[str, float]  # tuples in the state of every operator, lately
@@ -184,7 +186,7 @@ class WorkTotals:
 
     @staticmethod
     def from_json(data: Any) -> WorkTotals:
-        """As a manifest has it; refuses what `to_json` never gave."""
+        """Return the totals that a manifest holds. Refuse JSON that `to_json` never returns."""
         found = _WORK_FORM(data, "work")
         edges = tuple((name, producer, target) for name, producer, target in found["plan"])
         return WorkTotals(edges, found["since"], WorkCounts.from_json(found["counts"]), found["held"])

@@ -48,6 +48,8 @@ class DriverFigures:
 
 @dataclass(frozen=True)
 class SourceFigures:
+    """The tuples of one source in an epoch, and its state after it."""
+
     delivered: int  # = accepted + late + rejected
     accepted: int
     late: int
@@ -59,6 +61,8 @@ class SourceFigures:
 
 @dataclass(frozen=True)
 class OperatorFigures:
+    """The work of one operator in an epoch."""
+
     arrived: int  # tuples that came to the steps before it
     dropped: int  # of these, what the steps left out
     sent: int  # tuples sent to its slots, one for each slot that gets it
@@ -72,6 +76,8 @@ class OperatorFigures:
 
 @dataclass(frozen=True, slots=True)
 class SlotFigures:
+    """The work of one slot in an epoch."""
+
     cpu: float  # seconds
     out: int
     read: int
@@ -80,12 +86,16 @@ class SlotFigures:
 
 @dataclass(frozen=True)
 class ResultFigures:
+    """One result of an epoch."""
+
     rows: int
     seconds: float | None  # that its sink took
 
 
 @dataclass(frozen=True)
 class EpochRecord:
+    """The record of one epoch, as listeners receive it."""
+
     epoch: int
     seconds: float | None = None  # from when it began to when its results were delivered
     cpu_seconds: float | None = None  # of all its tasks

@@ -27,6 +27,8 @@ FAREWELL = 5.0  # seconds that the end of a run waits for those that are
 
 
 class Listeners:
+    """The listeners of one run: each receives the record of every epoch, in order and in a thread of its own."""
+
     def __init__(self) -> None:
         self._lock = threading.Lock()  # of all below: nobody misses an epoch, or hears one twice
         self._told: deque[EpochRecord] = deque(maxlen=REPLAYED_EPOCHS)

@@ -32,6 +32,8 @@ class GroupSize:
 
 @dataclass(frozen=True)
 class TableSize:
+    """The size of one state table, and of its largest groups."""
+
     rows: int
     bytes: int  # of its blocks: rows that no longer count are in them too
     stored: int  # rows of its blocks

@@ -27,6 +27,8 @@ def covered_seconds(last: Manifest) -> float:
 
 
 class _Counts:
+    """The counts of a run, from which the rates of its operators follow."""
+
     def __init__(self, known: WorkTotals, span: float) -> None:
         self.work, self.held, self.edges, self.span = known.counts, known.held, known.plan, span
 

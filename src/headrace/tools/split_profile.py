@@ -193,7 +193,7 @@ def _stepping(subject: ProfiledSplit, epoch: Epoch, windows: Sequence[PhysicalWi
     runner = StepRunner(epoch, task, Rejects(epoch, task, ReportBuilder(task.itself, task.stamp)))
     tuples = [as_tuples(window.rows, subject.source, subject.source.reads(whole=False)) for window in windows]
     begin = time.process_time()
-    for piece in (piece for each in tuples for piece in arrow.split_table(each)):
+    for piece in (piece for each in tuples for piece in arrow.slice_table(each)):
         for _ in EdgeWalk(runner, piece, [subject.edge]).along(subject.edge):
             pass
     return time.process_time() - begin

@@ -85,7 +85,7 @@ def by_tuples(name: str, rate: int, owner: Sequence[int] | None = None) -> Cours
 
 def _ratio(layout: object, load: Counts) -> float:
     assert isinstance(layout, Diagonal)
-    return group_moves.imbalance(group_moves.slot_loads(layout.owner, layout.splits, load.tolist(), SLOTS))
+    return group_moves.imbalance(group_moves.slot_loads(layout.owner, layout.grids, load.tolist(), SLOTS))
 
 
 # --- by pairs: the functions ---------------------------------------------------------------------------------------

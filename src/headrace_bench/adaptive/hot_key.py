@@ -115,7 +115,7 @@ def following(layouts: Sequence[Diagonal], move: int, end: int, hot: int) -> int
 
     When that is not before `end`, one more than there were.
     """
-    split = next((epoch for epoch in range(move, end) if hot in layouts[epoch].split), None)
+    split = next((epoch for epoch in range(move, end) if hot in layouts[epoch].grid_of), None)
     return local.reorganisations(move, end) + 1 if split is None else local.reorganisations(move, split)
 
 
@@ -133,7 +133,7 @@ def _counts(table: pa.Table) -> np.ndarray:
 
 
 def _ratio(layout: Diagonal, load: np.ndarray) -> float:
-    return group_moves.imbalance(group_moves.slot_loads(layout.owner, layout.splits, load.tolist(), SLOTS))
+    return group_moves.imbalance(group_moves.slot_loads(layout.owner, layout.grids, load.tolist(), SLOTS))
 
 
 # --- showing -------------------------------------------------------------------------------------------------------

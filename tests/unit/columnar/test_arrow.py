@@ -41,7 +41,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "FEW", 3)
     monkeypatch.setattr(arrow, "SAFE", 200)
     monkeypatch.setattr(arrow, "MOST_TABLE_BYTES", 1_000)
-    monkeypatch.setattr(arrow.split_table, "__defaults__", (1_000,))
+    monkeypatch.setattr(arrow.slice_table, "__defaults__", (1_000,))
 
 
 def test_take_in_pieces_is_take(small_pieces: None) -> None:
@@ -94,10 +94,10 @@ def test_nested_text_of_several_chunks_is_written(monkeypatch: pytest.MonkeyPatc
 
 def test_pieces_are_the_table(small_pieces: None) -> None:
     table = mixed(300)
-    pieces = list(arrow.split_table(table))
+    pieces = list(arrow.slice_table(table))
     assert len(pieces) > 3
     assert pa.concat_tables(pieces).equals(table)
-    assert next(arrow.split_table(table.slice(0, 0))).num_rows == 0
+    assert next(arrow.slice_table(table.slice(0, 0))).num_rows == 0
 
 
 @pytest.mark.long

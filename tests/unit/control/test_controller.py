@@ -94,7 +94,7 @@ def test_groups_are_balanced_after_five_reorganisations(begin: str, tmp_path: Pa
         layout = run.driver._epoch(final=False, idle_sources=(), idle_partitions={}).layouts["aggregate-1"]
         assert isinstance(layout, Diagonal)
         load = group_work(run.driver.control.measured["aggregate-1"]).tolist()
-        balance.append(imbalance(slot_loads(layout.owner, layout.splits, load, 4)))
+        balance.append(imbalance(slot_loads(layout.owner, layout.grids, load, 4)))
     run.close()
     assert balance[0] > 1.25 or begin == "hash"
     assert balance[-1] <= 1.1, balance
@@ -115,7 +115,7 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
         run.epoch({n: parts[number] for n, parts in tables.items()})
         layout = run.driver._epoch(final=False, idle_sources=(), idle_partitions={}).layouts["join-1"]
         assert isinstance(layout, Diagonal)
-        splits.append({split.group for split in layout.splits})
+        splits.append({split.group for split in layout.grids})
     run.end()
     assert difference(reference(query), run.results()) is None
     first, second_half = splits[19], splits[39]
@@ -146,7 +146,7 @@ def test_the_grid_of_a_hot_group_grows_with_it() -> None:
     decisions = control.reorganise(9, 64, {"join-1": small})
     assert [d.kind for d in decisions if d.change.startswith("group 0 on ")] == ["split"]
     after = control.layouts["join-1"]
-    assert isinstance(after, Diagonal) and len(after.split[0].slots) > 2
+    assert isinstance(after, Diagonal) and len(after.grid_of[0].slots) > 2
     assert control.reorganise(14, 64, {"join-1": after}) == []  # and stays as it is
 
 
@@ -164,7 +164,7 @@ def test_splits_of_before_are_not_kept_by_a_policy_without_them(rules: dict[str,
     later = Controller(control.plan, Policy(**rules), 16, 16)
     later.restore(ControlState.from_json(control.remembered().to_json()))
     layout = later.layout(control.plan.operators[0], 64, 16, [0, 0])
-    assert isinstance(layout, Diagonal) and not layout.splits
+    assert isinstance(layout, Diagonal) and not layout.grids
 
 
 @pytest.mark.parametrize("policy", ["off", "adaptive-ssp", "ragged"])

@@ -92,5 +92,5 @@ def test_a_grid_uses_all_of_its_slots(count: int, left: float, right: float) -> 
     rows, columns = best_grid(count, left, right)
     assert rows * columns == count
     everything = HotGroup(0, rows, columns, tuple(range(count)))
-    cells = {(everything.part(slot, 0), everything.part(slot, 1)) for slot in range(count)}
+    cells = {(everything.cell(slot, 0), everything.cell(slot, 1)) for slot in range(count)}
     assert len(cells) == count and not math.isnan(left)

@@ -275,3 +275,9 @@ def test_a_console_shows_brackets_as_they_are(tmp_path):
     out = io.StringIO()
     sinks.console(file=out).deliver(sinks.Delivery("q", 1, "result-0", pa.table({"[b]": ["[/red] :smile:"]})))
     assert "[/red] :smile:" in out.getvalue()
+
+
+def test_a_position_says_what_drives_its_sources():
+    """Folders and topics share one kind, so the message names both."""
+    assert position.Position("files").driven_by == "headrace, which drives folders and Kafka topics"
+    assert position.Position("local").driven_by == "'local'"

@@ -55,7 +55,7 @@ def test_settling_counts_reorganisations_up_to_the_last_change():
 
 def test_a_split_that_does_not_come_counts_as_one_too_many():
     plain = Diagonal.even(8, 2)
-    split = replace(plain, splits=(HotGroup(3, 1, 2, (0, 1)),))
+    split = replace(plain, grids=(HotGroup(3, 1, 2, (0, 1)),))
     layouts = [plain] * 10 + [split] * 10
     assert hot_key.following(layouts, 5, 20, 3) == 1
     assert hot_key.following(layouts, 5, 20, 4) == 4

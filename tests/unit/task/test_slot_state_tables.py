@@ -63,7 +63,7 @@ class BySubstream(Grouping):
 class Summing(DistinctOperator):
     """The sum of `v` for every (s, k); a tuple whose `v` is 0 deletes it. And the first time of every substream."""
 
-    tables: ClassVar[Mapping[str, StateTable]] = {"sums": SUMS, "last": LAST}
+    state_tables: ClassVar[Mapping[str, StateTable]] = {"sums": SUMS, "last": LAST}
     placement: ClassVar[None] = None
 
     def run(self, slot: Slot) -> Results:

@@ -22,7 +22,7 @@ DECLARED = StateTable(["k"], pa.schema([("k", pa.int64()), ("v", pa.int64())]))
 
 def operator(substreams: int) -> Any:
     grouping = SubstreamGrouping((SUBSTREAM,), substreams)
-    return SimpleNamespace(groupings=(grouping,), tables={"t": DECLARED, "__own": DECLARED})
+    return SimpleNamespace(groupings=(grouping,), state_tables={"t": DECLARED, "__own": DECLARED})
 
 
 @pytest.mark.parametrize("substreams", [1, 2, 3, 64, 100, 512, 1000, 5000])

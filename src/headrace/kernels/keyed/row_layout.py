@@ -42,6 +42,8 @@ NEVER = np.iinfo(np.int64).max  # the bound of a row that has no entry among tho
 
 @dataclass(frozen=True)
 class RowColumn:
+    """A column of a keyed table, and its place in a row."""
+
     name: str
     kind: pa.DataType
     is_key: bool

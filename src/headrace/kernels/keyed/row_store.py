@@ -69,6 +69,8 @@ ABREAST = 32  # keys whose entries and rows are fetched from memory at a time
 
 
 class Areas(NamedTuple):
+    """The areas of bytes that hold a keyed table, as arrays."""
+
     rows: Words  # [row, word]
     entries: Words  # of the index
     text: Words

@@ -32,17 +32,23 @@ class AggregateSpec(Protocol):
 
 
 class PartialsSpec(AggregateSpec, Protocol):
+    """An aggregate whose functions are combined from partials."""
+
     @property
     def partials(self) -> tuple[Partial, ...]: ...
 
 
 class OrderSpec(AggregateSpec, Protocol):
+    """An aggregate with functions that may depend on the order of the tuples."""
+
     @property
     def ordered(self) -> bool:
         """Whether one of the functions depends on the order of the tuples."""
 
 
 class TimeWindowSpec(AggregateSpec, Protocol):
+    """An aggregate over time windows."""
+
     @property
     def windows(self) -> WindowGrid: ...
 
@@ -56,6 +62,8 @@ class TupleWindowSpec(OrderSpec, TimeWindowSpec, Protocol):
 
 
 class CountWindowSpec(AggregateSpec, Protocol):
+    """An aggregate over count windows."""
+
     @property
     def last(self) -> int: ...
 
@@ -64,6 +72,8 @@ class CountWindowSpec(AggregateSpec, Protocol):
 
 
 class SessionSpec(AggregateSpec, Protocol):
+    """An aggregate over sessions."""
+
     @property
     def gap(self) -> int: ...
 
@@ -94,6 +104,8 @@ class SessionTopSpec(TopSpec, SessionSpec, Protocol):
 
 
 class AsOfSpec(PairColumns, Protocol):
+    """An as-of join."""
+
     @property
     def schemas(self) -> tuple[pa.Schema, ...]: ...
 

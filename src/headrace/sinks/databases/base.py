@@ -18,7 +18,7 @@ from headrace.support.secrets import Secret
 Rows = list[tuple[Any, ...]]
 
 
-TABLE = "table"  # what `Session.hold` returns if rows that are added to it stay what they are
+TABLE = "table"  # what `Session.lock_tables` returns if rows that are added to it stay what they are
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,8 @@ class Session(Protocol):
 
 
 class Database(Protocol):
+    """A database that the database sink can write to: the types of its columns, and its transactions."""
+
     name: str  # for people
     shown: str | Secret  # the URL without secrets
 

@@ -51,6 +51,8 @@ WIDER = {
 
 
 class DuckDBDatabase:
+    """A DuckDB file, which is opened for every transaction."""
+
     name = "DuckDB"
 
     def __init__(self, path: Path, shown: Secret | None = None) -> None:
@@ -107,6 +109,8 @@ def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 class _DuckDBSession:
+    """One transaction on a DuckDB file."""
+
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:
         self.connection = connection
 

@@ -88,6 +88,8 @@ _VARYING = re.compile(r"character varying\(\d+\)")
 
 
 class PostgresDatabase:
+    """A PostgreSQL database, through one connection that is opened again after a failure."""
+
     name = "PostgreSQL"
 
     def __init__(self, url: str, shown: Secret | None = None) -> None:
@@ -183,6 +185,8 @@ class _LockedTable(NamedTuple):
 
 
 class _PostgresSession:
+    """One transaction of PostgreSQL."""
+
     def __init__(self, cursor: Any) -> None:
         self.cursor = cursor
 

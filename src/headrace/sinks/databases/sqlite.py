@@ -44,6 +44,8 @@ UNREACHABLE = {
 
 
 class SQLiteDatabase:
+    """A SQLite file."""
+
     name = "SQLite"
 
     def __init__(self, path: Path, shown: Secret | None = None) -> None:
@@ -105,6 +107,8 @@ class SQLiteDatabase:
 
 
 class _SQLiteSession:
+    """One transaction on a SQLite file."""
+
     def __init__(self, connection: sqlite3.Connection) -> None:
         self.connection = connection
 

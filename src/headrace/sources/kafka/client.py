@@ -1,7 +1,7 @@
-"""The broker, asked: which partitions there are, where they begin and end. No error holds a secret.
+"""Questions to the brokers: which partitions there are, and where they begin and end. No error contains a secret.
 
-Offsets are those of the last stable one: what lies before it is committed or aborted for good, so a range that ends there
-holds the same messages whenever it is read.
+The end of a partition is its last stable offset. Every message before it is committed or aborted for good, so a range that
+ends there contains the same messages whenever it is read.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headrace.support.secrets import SERVERS_ARE_SHOWN, SealedSettings, mask_sec
 
 QUESTION_SECONDS = 5.0  # seconds that one question may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
-OURS = {  # what a user may not set: exactness rests on it
+OURS = {  # settings that a user may not set, because exactly-once depends on them
     "bootstrap.servers": "servers=",
     "metadata.broker.list": "servers=",
     "default.topic.config": None,  # the client would take it for more than it says
@@ -54,7 +54,7 @@ class TopicPartition(NamedTuple):
 
 
 class BrokerSettings:
-    """Where brokers are, and the settings of clients, which may hold secrets. Tasks get them with the values of secrets."""
+    """The addresses of brokers and the settings of clients. Tasks get them with the values of secrets."""
 
     def __init__(self, servers: str, settings: Mapping[str, Any] | None = None) -> None:
         self._given = SealedSettings(
@@ -63,16 +63,16 @@ class BrokerSettings:
 
     @property
     def shown(self) -> str:
-        """The addresses of the brokers, for people."""
+        """The addresses of the brokers, without secrets."""
         return str(self._given.shown["bootstrap.servers"])
 
     def admin(self, note_error: Callable[[Any], None]) -> Any:
-        """For questions; what goes wrong meanwhile is passed to `note_error`."""
+        """Return a client for questions. It passes errors of connections to `note_error`."""
         settings = {**self._common(), "socket.timeout.ms": 10_000, "error_cb": note_error}
         return confluent("confluent_kafka.admin").AdminClient(settings)
 
     def consumer(self) -> Any:
-        """For ranges: it is told what to read, and joins no group."""
+        """Return a client that reads ranges of offsets. It joins no group."""
         return self._made(
             {
                 **self._common(),
@@ -105,7 +105,7 @@ class BrokerSettings:
         return self._given.without_secrets(str(error))
 
     def hiding(self) -> AbstractContextManager[None]:
-        """Errors that leave this hold no secret, nor does any error that led to them."""
+        """Return a block from which no error leaves with a secret, nor any error that caused it."""
         return self._given.hiding()
 
     def __repr__(self) -> str:
@@ -113,7 +113,7 @@ class BrokerSettings:
 
 
 def _say_nothing(error: object) -> None:
-    """Whoever waits for an answer sees that there is none."""
+    """Ignore an error, because the call that waits for the answer gets it too."""
 
 
 def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> BrokerSettings:
@@ -134,7 +134,7 @@ def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | 
 
 
 def _try(servers: BrokerSettings) -> None:
-    """A setting that does not exist, or a value that cannot be, is known before anything runs."""
+    """Refuse unknown settings and invalid values before anything runs."""
     try:
         servers.consumer().close()
     except SourceError as error:
@@ -148,17 +148,19 @@ def _reason(error: Any) -> str:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    id: str  # the broker's own name: a topic that was made again has another
+    """What the brokers say about a topic."""
+
+    id: str  # the id that the brokers gave it: a topic that was made again has another
     partitions: tuple[int, ...]
 
 
 class BrokerClient:
-    """A broker that is asked in the driver."""
+    """Asks the brokers about topics and offsets, in the driver."""
 
     def __init__(self, servers: BrokerSettings) -> None:
         self.servers = servers
         self._admin: Any = None
-        self._answered = False  # once: whoever was let in is not refused because a broker stumbles
+        self._answered = False  # after the first answer, a refusal by one broker counts as an outage
         self._refusal: Any = None
 
     def _note_error(self, error: Any) -> None:
@@ -166,7 +168,7 @@ class BrokerClient:
             self._refusal = error
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicDescription | None]:
-        """By name; None: there is no such topic."""
+        """Return the descriptions of topics by name; None: there is no such topic."""
         kafka = confluent()
         futures = self._ask("describe_topics", kafka.TopicCollection(list(names)))
         return {name: self._topic(name, future) for name, future in futures.items()}
@@ -186,11 +188,11 @@ class BrokerClient:
         return self._offsets(places, self._spec.earliest())
 
     def ends(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Up to which messages are stable."""
+        """Return the last stable offsets of partitions."""
         return self._offsets(places, self._spec.latest())
 
     def starts(self, places: Sequence[TopicPartition], start: Start) -> dict[TopicPartition, int]:
-        """Where reading begins."""
+        """Return the offsets at which reading begins."""
         if start == "earliest":
             return self.beginnings(places)
         ends = self.ends(places)
@@ -230,7 +232,7 @@ class BrokerClient:
                 raise self._error_of(error, "the brokers") from None
 
     def _error_of(self, error: Exception, what: str) -> SourceError:
-        """An answer that will not change is an error; for any other there is a later."""
+        """Return the error to raise: `SourceError` for an answer that will not change, `SourceAway` for any other."""
         inner: Any = error.args[0] if error.args else error
         name = inner.name() if hasattr(inner, "name") else type(error).__name__
         if self._admin is not None:
@@ -244,7 +246,7 @@ class BrokerClient:
 
 
 def _is_refusal(name: str) -> bool:
-    """Whether an error, by its name, is an answer that will not change."""
+    """Return whether an error, by its name, is an answer that will not change."""
     return any(word in name for word in REFUSED)
 
 

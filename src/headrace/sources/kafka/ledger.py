@@ -1,12 +1,12 @@
-"""What was taken of topics: for every partition the first offset that was not.
+"""The ledger of Kafka topics: the next offset of every partition, and the choice of what an epoch takes.
 
-Invariant: an epoch takes of a partition the offsets [next, stop), where stop is no later than the last stable offset; `next`
-of the manifest is `stop` of the epoch before. What retention removed in between stops the run, or is passed over and
-counted, never in silence. A topic is known by the broker's own name of it: one that was deleted, or made again, stops the
-run as well.
+Invariant: an epoch takes the offsets [next, stop) of a partition, where stop is at most the last stable offset, and `next` in
+the manifest is `stop` of the epoch before. Messages that retention removed before they were read stop the run, or are skipped,
+counted and logged. A topic is identified by the id that the brokers gave it. A topic that was deleted, or made again, stops
+the run.
 
-How large messages are is known when they have been read, so how many an epoch takes is an estimate. A task that reads far more
-than that stops; the epoch, of which nothing is committed, is then begun again with fewer messages.
+The size of messages is known only after they are read, so the number that an epoch takes is an estimate. A task that reads far
+more bytes than planned stops. Nothing of that epoch is committed, and it is repeated with fewer messages.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from headrace.sources.protocol import MessageAmount
 from headrace.state.manifest import OffsetReached, Offsets
 from headrace.state.storage import Storage
 from headrace.support.terminal_text import printable
+from headrace.support.waiting import ServerWait
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -36,14 +37,12 @@ SHRINK_ATTEMPTS = 8  # from this attempt on, an epoch takes one message of each 
 FIRST_EPOCH_MESSAGES = 2_000  # messages of the first epoch, before their size is known
 ASSUMED_MESSAGE_BYTES = 1_000  # bytes of a message, before any was read
 MESSAGE_OVERHEAD = 20  # bytes that a message counts for beside its value and key
-FIRST_WAIT, LONGEST_WAIT = 0.1, 5.0  # seconds between two questions to brokers that do not answer
-SAY_AGAIN = 30.0  # seconds between two warnings
 START_SECONDS = 60.0  # seconds that a ledger waits for the first answer of the brokers
 LEADER_CHANGE_SECONDS = 30.0  # seconds in which a log may seem too short because its leader has just changed
 
 
 class OffsetRange(NamedTuple):
-    """Offsets of a partition, from the first on and without the last."""
+    """The offsets `start` to `stop` - 1 of a partition."""
 
     place: TopicPartition
     start: int
@@ -56,11 +55,11 @@ class OffsetRange(NamedTuple):
 
 @dataclass(frozen=True)
 class TakenOffsets:
-    """A range that was taken of a source, and about how large a message is."""
+    """A range of offsets that an epoch takes, and the estimated size of its messages."""
 
     source: str
     range: OffsetRange
-    each: float
+    each: float  # bytes of a message, about
     most: int | None = None  # bytes that a task may read
 
     @property
@@ -79,7 +78,7 @@ class TakenOffsets:
 
 
 class KafkaLedger:
-    """What was taken of the topics of one source."""
+    """The ledger of the topics of one source."""
 
     counts: ClassVar[str] = "messages"
 
@@ -97,19 +96,22 @@ class KafkaLedger:
         self.state, self.reader = state, reader
         self._client, self._topics, self._start, self._limit = client, tuple(topics), start, limit
         self._pass_gaps = pass_gaps
-        self._known = {n: reached._replace(until=None) for n, reached in state.partitions.items()}  # of the newest look
+        self._known = {
+            n: reached._replace(until=None) for n, reached in state.partitions.items()
+        }  # by partition, after the last question to the brokers
         self._ids = dict(state.topics)
-        self._listed = False  # nothing is taken but what was there
-        self._message_bytes: float | None = None  # bytes of a message, lately
+        self._listed = False  # only what was there when the run began is taken
+        self._message_bytes: float | None = None  # the recent size of messages
         self._attempts = 0  # epochs that were chosen since the last one was committed
         self._hurry = threading.Event()
-        self._brokers_answered = False  # brokers have answered
-        self._too_short_since: dict[TopicPartition, float] = {}  # partitions that end too early: since when
+        self._wait = ServerWait(SourceAway, self._hurry, self._give_up, self._warn, self._resumed)
+        self._brokers_answered = False  # at least once
+        self._too_short_since: dict[TopicPartition, float] = {}  # partitions that end too early, and since when
         self.silent_since = -1.0
 
     @property
     def must_be_noted(self) -> bool:
-        """Whether the next start would begin elsewhere: with the first epoch that has it, it stands in the manifest."""
+        """Whether the beginning of the source must be committed first, because another start would begin elsewhere."""
         return self._start != "earliest" and not self.state.topics
 
     @property
@@ -119,7 +121,7 @@ class KafkaLedger:
     # --- what waits ----------------------------------------------------------------------------------------------------
 
     def keep_to_list(self) -> None:
-        """From now on nothing is taken beyond where partitions end now, or ended when this was first asked for."""
+        """From now on take nothing beyond the present ends of partitions, or beyond those that the state has."""
         if self.state.listed:
             self._known, self._listed = dict(self.state.partitions), True
         else:
@@ -132,7 +134,7 @@ class KafkaLedger:
             self._listed = True
 
     def waiting(self) -> list[OffsetRange]:
-        """What lies between what was taken and the last stable offset, by partition."""
+        """Return for each partition the range from the next offset to the last stable offset."""
         return self._patiently(self._ask_brokers)
 
     def _ask_brokers(self) -> list[OffsetRange]:
@@ -151,8 +153,11 @@ class KafkaLedger:
         return end if until is None else min(end, until)
 
     def _update_partitions(self, topics: dict[str, TopicDescription | None]) -> None:
-        """Topics must be those that they were; partitions that were added begin at their very first message, also where it
-        is gone by now: that is a gap as any other."""
+        """Check that the topics are the same, and add their new partitions.
+
+        A partition that was added to a known topic begins at offset 0. If retention has removed its first messages already,
+        that is a gap like any other.
+        """
         for name in self._topics:
             topic, known = topics[name], self._ids.get(name)
             if topic is None:
@@ -172,8 +177,10 @@ class KafkaLedger:
         self._ids |= {name: topic.id for name, topic in met.items()}
 
     def _check_ends(self, ends: dict[TopicPartition, int]) -> None:
-        """A log that ends before what was taken, or was listed, has lost messages; where a leader has just changed it may
-        seem so."""
+        """Raise an error if a partition ends before an offset that was taken or listed, because it has lost messages.
+
+        It may only seem so while its leader changes, so this is `SourceAway` for `LEADER_CHANGE_SECONDS`.
+        """
         short = {place: end for place, end in ends.items() if end < self._must_reach(place)}
         now = time.monotonic()
         self._too_short_since = {place: self._too_short_since.get(place, now) for place in short}
@@ -190,7 +197,7 @@ class KafkaLedger:
         return max(known.next, known.until or 0)
 
     def _without_gaps(self, found: Sequence[OffsetRange], beginnings: dict[TopicPartition, int]) -> list[OffsetRange]:
-        """What is left of ranges whose beginning retention has removed."""
+        """Return the ranges without the offsets that retention has removed."""
         whole = []
         for each in found:
             begins, name = beginnings[each.place], each.place.name
@@ -240,7 +247,7 @@ class KafkaLedger:
         return found
 
     def inputs(self, source: str, chosen: Sequence[OffsetRange]) -> list[TakenOffsets]:
-        """Only what was chosen by its size is bounded, as far as it could be less."""
+        """Return the chosen ranges as inputs. Their bytes are limited if their number was estimated and could be smaller."""
         bounded = self._attempts and self._limit is None and any(each.offsets > 1 for each in chosen)
         most = BYTES_LIMIT_FACTOR * MOST_EPOCH_BYTES if bounded else None
         return [TakenOffsets(source, each, self._message_bytes or ASSUMED_MESSAGE_BYTES, most) for each in chosen]
@@ -253,42 +260,36 @@ class KafkaLedger:
         return Offsets(dict(self._ids), known, self._listed)
 
     def accept(self, state: Offsets, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
-        """Estimate the size of messages by those that came: what was aborted says nothing of them."""
+        """Note that the epoch is committed, and estimate the size of messages from those that were read."""
         self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:
             each = read.bytes / read.messages + MESSAGE_OVERHEAD
             self._message_bytes = each if self._message_bytes is None else max(each, (self._message_bytes + each) / 2)
 
-    # --- brokers that are away -----------------------------------------------------------------------------------------
+    # --- brokers that do not answer ------------------------------------------------------------------------------------
 
     def hurry(self) -> None:
         self._hurry.set()
 
     def _patiently(self, ask: Callable[[], _T]) -> _T:
-        """An answer, whenever it comes; who has never had one waits for a while only."""
-        began, said, pause = time.monotonic(), -SAY_AGAIN, FIRST_WAIT
-        while True:
-            try:
-                found = ask()
-            except SourceAway as error:
-                waited = time.monotonic() - began
-                if self._hurry.is_set():
-                    raise
-                if not self._brokers_answered and waited + pause > START_SECONDS:
-                    raise SourceError(
-                        f"{error}; waited {waited:.0f} seconds; are servers and settings right?"
-                    ) from None
-                if waited - said >= SAY_AGAIN:
-                    said = waited
-                    _log.warning("the run waits for Kafka: %s", printable(str(error)))
-                self._hurry.wait(pause)
-                pause = min(2 * pause, LONGEST_WAIT)
-            else:
-                self._brokers_answered = True
-                if said >= 0:
-                    self.silent_since = time.monotonic()  # nobody could write meanwhile
-                    _log.warning("Kafka is back after %.1f seconds", self.silent_since - began)
-                return found
+        """Return the answer of the brokers, however long it takes. The first answer must come within `START_SECONDS`."""
+        found = self._wait.call(ask)
+        self._brokers_answered = True
+        return found
+
+    def _give_up(self, error: SourceAway, waited: float, pause: float) -> Exception | None:
+        if self._hurry.is_set():
+            return error
+        if self._brokers_answered or waited + pause <= START_SECONDS:
+            return None
+        return SourceError(f"{error}; waited {waited:.0f} seconds; are servers and settings right?")
+
+    def _warn(self, error: SourceAway) -> None:
+        _log.warning("the run waits for Kafka: %s", printable(str(error)))
+
+    def _resumed(self, waited: float) -> None:
+        self.silent_since = time.monotonic()  # no producer could write during the outage
+        _log.warning("Kafka is back after %.1f seconds", waited)
 
 
 def _gone(topic: str) -> str:

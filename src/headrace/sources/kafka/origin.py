@@ -1,4 +1,4 @@
-"""Topics as a user names them."""
+"""Kafka topics as a user names them, checked."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAPS = ("stop", "count")
 
 @dataclass(frozen=True)
 class KafkaOrigin:
-    """Topics that may grow."""
+    """Kafka topics, which may grow."""
 
     spark: Any = field(repr=False)
     servers: BrokerSettings
@@ -43,7 +43,7 @@ class KafkaOrigin:
 
     @property
     def place(self) -> str:
-        """Topics by name: the brokers that lead to them may change, and the manifest knows topics by more than that."""
+        """The names of the topics. The addresses of brokers may change, and the manifest has the ids of topics too."""
         return f"Kafka: {', '.join(self.topics)}"
 
     def is_at(self, place: str) -> bool:
@@ -61,11 +61,11 @@ class KafkaOrigin:
         )
 
     def table(self) -> pa.Table:
-        """All that is there now."""
+        """Return all messages that are there now as rows."""
         return self._read(None)
 
     def first_rows(self, rows: int) -> pa.Table:
-        """Some of it, from the beginnings of partitions."""
+        """Return about `rows` rows, from the beginnings of partitions."""
         return self._read(rows)
 
     def _read(self, most: int | None) -> pa.Table:

@@ -46,7 +46,7 @@ _ERROR, _KEY = methodcaller("error"), methodcaller("key")
 
 @dataclass(frozen=True)
 class OffsetPiece:
-    """Some offsets of a partition."""
+    """The offsets `start` to `stop` - 1 of a partition, which one task reads."""
 
     topic: str
     partition: int
@@ -65,7 +65,7 @@ class OffsetPiece:
 
 
 class _DecodedRows(NamedTuple):
-    """Of some messages."""
+    """Some messages as rows, and facts about them."""
 
     table: pa.Table
     unread: UnreadMessages | None
@@ -75,10 +75,10 @@ class _DecodedRows(NamedTuple):
 
 
 class _PieceReader:
-    """A piece that is being read.
+    """The state of reading one piece.
 
-    Messages become rows a few thousand at a time: a hundred thousand of them would be a hundred thousand objects, which the
-    garbage collector looks through again and again.
+    Messages are decoded a few thousand at a time. A hundred thousand of them would be as many objects, which the garbage
+    collector would visit again and again.
     """
 
     def __init__(self, piece: OffsetPiece, rows: Callable[[list[Any], int], _DecodedRows]) -> None:
@@ -93,11 +93,11 @@ class _PieceReader:
 
     @property
     def left(self) -> int:
-        """Offsets that may still come."""
+        """The number of offsets that may still come."""
         return 0 if self._ended else self.piece.stop - 1 - self.newest
 
     def ends_at(self, offset: int) -> None:
-        """So does the partition: all that lies before it has come."""
+        """Note that the partition ends at `offset`, so every message before it has arrived."""
         self._ended = self._ended or offset >= self.piece.stop
 
     def add(self, messages: list[Any]) -> None:
@@ -126,7 +126,7 @@ class _PieceReader:
             self._messages, self._size = [], 0
 
     def hand_on(self) -> ReadRows:
-        """What came since the last time."""
+        """Return the rows that arrived since the last call."""
         self._decode()
         piece, found = self.piece, self._rows or [self._to_rows([], 0)]
         self._rows, self.bytes_in_memory = [], 0
@@ -143,6 +143,8 @@ class _PieceReader:
 
 @dataclass(frozen=True)
 class KafkaReader:
+    """Reads ranges of offsets in the tasks."""
+
     servers: BrokerSettings
     decoder: Decoder
 
@@ -178,7 +180,7 @@ class KafkaReader:
     def _round(
         self, consumer: Any, pieces: Sequence[OffsetPiece], rows: Callable[[list[Any], int], _DecodedRows]
     ) -> Iterator[ReadRows]:
-        """Pieces of different partitions, side by side; each as soon as it is whole, or all together are much."""
+        """Read pieces of different partitions at once. Yield each when it is complete, or earlier if all are large."""
         at = confluent().TopicPartition
         open_: dict[TopicPartition, _PieceReader] = {piece.place: _PieceReader(piece, rows) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
@@ -205,7 +207,7 @@ class KafkaReader:
     def _some(
         self, consumer: Any, count: int, open_: Mapping[TopicPartition, _PieceReader]
     ) -> Iterator[tuple[TopicPartition, list[Any]]]:
-        """Messages that have come, by partition."""
+        """Yield the messages that have arrived, by partition."""
         with self.servers.hiding():
             try:
                 found: list[Any] = consumer.consume(count, GLANCE)
@@ -220,7 +222,7 @@ class KafkaReader:
             yield TopicPartition(*place), list(messages)
 
     def _judge(self, message: Any, reading: _PieceReader | None) -> None:
-        """What will pass is waited for; what will not is named."""
+        """Raise an error that names what cannot be read. Ignore errors that will pass."""
         if reading is None:
             return
         error = message.error()
@@ -229,14 +231,14 @@ class KafkaReader:
             reading.ends_at(message.offset())
         if name in GONE_ERRORS:
             raise SourceAway(f"{reading.piece.summary}: some are gone ({self.servers.describe(error.str())})")
-        if name in PASSED_OVER:  # the client goes on behind it
+        if name in PASSED_OVER:  # the client continues after it
             raise SourceAway(f"{reading.piece.summary}: some came damaged ({self.servers.describe(error.str())})")
         if error.fatal() or "AUTHORIZATION" in name or "AUTHENTICATION" in name:
             raise SourceError(f"{reading.piece.summary} cannot be read: {self.servers.describe(error.str())}")
 
 
 def _rounds(pieces: Sequence[OffsetPiece]) -> Iterator[list[OffsetPiece]]:
-    """Pieces that can be read side by side: one of each partition."""
+    """Yield lists of pieces that can be read at once: one of each partition."""
     by_place: dict[TopicPartition, list[OffsetPiece]] = {}
     for piece in pieces:
         by_place.setdefault(piece.place, []).append(piece)
@@ -245,17 +247,17 @@ def _rounds(pieces: Sequence[OffsetPiece]) -> Iterator[list[OffsetPiece]]:
 
 
 def _place(message: Any) -> tuple[str, int]:
-    return message.topic(), message.partition()  # no `Place`: it is asked of every message
+    return message.topic(), message.partition()  # a plain tuple, because this runs for every message
 
 
 def _too_much(readings: Mapping[TopicPartition, _PieceReader]) -> Iterator[ReadRows]:
-    """What must not stay in memory: the largest first, until the rest is little."""
+    """Yield rows that must leave memory, the largest first, until the rest is within the limit."""
     while sum(each.bytes_in_memory for each in readings.values()) > MOST_GATHERED_BYTES:
         yield max(readings.values(), key=lambda each: each.bytes_in_memory).hand_on()
 
 
 def _demand_not_much(total: int, piece: OffsetPiece) -> None:
-    """Whether it is too much depends on the pieces alone, so every attempt to read them says the same."""
+    """Stop a task that read more than its limit. The limit depends on the pieces alone, so every attempt decides the same."""
     if piece.most is not None and total > piece.most:
         msg = f"messages of topic {piece.topic} are far larger than those before: {total} bytes came, and they were to be at most {piece.most}; fewer are taken"
         raise SourceAway(msg)
@@ -266,7 +268,7 @@ def _first(readings: Mapping[TopicPartition, _PieceReader]) -> _PieceReader:
 
 
 def _arrived(messages: Sequence[Any]) -> float | None:
-    """When the last of them was written."""
+    """Return when the last of the messages was written."""
     if not messages:
         return None
     kind, when = messages[-1].timestamp()

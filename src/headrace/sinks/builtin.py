@@ -1,0 +1,80 @@
+"""The sinks that need no library: memory, the terminal, and a function of the user."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import TextIO
+
+import pyarrow as pa
+
+from headrace.columnar.table_view import grid, table_html
+from headrace.errors import QueryTypeError
+from headrace.sinks.base import Delivery
+
+
+class MemorySink:
+    """A sink that keeps the results of every epoch in this process, as `headrace.sinks.memory` makes it."""
+
+    def __init__(self, ordered: bool) -> None:
+        self.ordered = ordered
+        self.epochs: dict[tuple[str, int, str], pa.Table] = {}
+
+    def deliver(self, delivery: Delivery) -> None:
+        # copied, because a later clean-up deletes the block
+        copy = pa.ipc.open_stream(_bytes(delivery.table)).read_all()
+        self.epochs[(delivery.query, delivery.epoch, delivery.result)] = copy
+
+    def table(self) -> pa.Table | None:
+        """All results so far, epoch after epoch; None before the first."""
+        ordered = [self.epochs[key] for key in sorted(self.epochs)]
+        try:  # tuples that were put aside differ in schema
+            return pa.concat_tables(ordered, promote_options="permissive") if ordered else None
+        except pa.ArrowTypeError as error:
+            msg = f"tuples that failed in different steps have other types in columns of one name ({error}); look at sink.epochs, a table for each, or use parquet(...)"
+            raise QueryTypeError(msg) from None
+
+    def __repr__(self) -> str:
+        return "memory()"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the first results as a table."""
+        found = self.table()
+        return "<p>memory(): no results yet</p>" if found is None else table_html(found)
+
+
+def _bytes(table: pa.Table) -> pa.Buffer:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+class ConsoleSink:
+    """A sink that prints the first rows of every epoch, as `headrace.sinks.console` makes it."""
+
+    def __init__(self, rows: int, ordered: bool, file: TextIO | None) -> None:
+        self.rows, self.ordered, self.file = rows, ordered, file
+
+    def deliver(self, delivery: Delivery) -> None:
+        from rich.console import Console
+
+        console = Console(file=self.file or sys.stdout)
+        console.print(f"epoch {delivery.epoch}: {delivery.table.num_rows} results", highlight=False)
+        console.print(grid(delivery.table, self.rows))
+
+    def __repr__(self) -> str:
+        return "console()"
+
+
+class ForeachSink:
+    """A sink that calls a function for every epoch, as `headrace.sinks.foreach` makes it."""
+
+    def __init__(self, function: Callable[[pa.Table, int], object], ordered: bool) -> None:
+        self.function, self.ordered = function, ordered
+
+    def deliver(self, delivery: Delivery) -> None:
+        self.function(delivery.table, delivery.epoch)
+
+    def __repr__(self) -> str:
+        return f"foreach({getattr(self.function, '__name__', 'function')})"
