@@ -36,6 +36,8 @@ class RankingOperator(OverTuples):
 
 @dataclass(frozen=True)
 class WindowTopOperator(RankingOperator, WindowAggregate):
+    """The first tuples of time windows; its state is the best tuples of each group and pane."""
+
     @property
     def holds_tuples(self) -> bool:
         return False  # it holds some of them with what it knows of their panes: its blocks are of no use to others
@@ -59,6 +61,8 @@ class WindowTopOperator(RankingOperator, WindowAggregate):
 
 @dataclass(frozen=True)
 class SessionTopOperator(RankingOperator, SessionOperator):
+    """The first tuples of sessions; its state is the tuples of open sessions."""
+
     @property
     def held_schema(self) -> pa.Schema:
         return self.schemas[0]

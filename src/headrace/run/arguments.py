@@ -55,6 +55,11 @@ def check_whole(root: nodes.Node, verb: str) -> None:
 
 
 def check_results(results: Sequence[tuple[Stream, AnySink]]) -> None:
+    if isinstance(results, Stream):
+        raise QueryTypeError(
+            "start takes a list of pairs of a stream and a sink; found a stream; write headrace.start([(s, sink)], ...),"
+            " or s.start(sink, ...)"
+        )
     if not results:
         raise QueryError("start needs at least one (stream, sink)")
     for item in results:

@@ -65,7 +65,9 @@ class StepRunner:
 
     def expand(self, table: pa.Table, step: p.ExpandingStep) -> Iterator[pa.Table]:
         """Yield the tuples that a step makes of a table, some at a time."""
-        return self.join_table(table, step) if isinstance(step, p.TableStep) else unnest_rows(table, step)
+        if isinstance(step, p.TableStep):
+            return self.join_table(table, step)
+        return _regrouped(unnest_rows(table, step))
 
     def join_table(self, table: pa.Table, step: p.TableStep) -> Iterator[pa.Table]:
         """Yield the tuples joined with the epoch's version of a table, `MOST_TUPLES_TOGETHER` at a time.

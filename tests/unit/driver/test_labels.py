@@ -93,6 +93,8 @@ def test_names_of_one_run_differ(tmp_path: Path) -> None:
         result_labels(["result-1", None])
     with pytest.raises(QueryError, match="two results are called 'x'"):
         start([(query, sinks.memory()) for query in queries("x", "x")], checkpoint=tmp_path / "checkpoint")
+    with pytest.raises(QueryTypeError, match=r"start takes a list of pairs of a stream and a sink; found a stream"):
+        start(queries("x", "y")[0], checkpoint=tmp_path / "checkpoint")  # type: ignore[arg-type]
     assert not (tmp_path / "checkpoint").exists()
     assert result_labels([None, "b", None]) == {"result-0": "result-0", "result-1": "b", "result-2": "result-2"}
 

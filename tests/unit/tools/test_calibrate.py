@@ -128,6 +128,19 @@ def test_predicted_tuples_sent_and_state_are_what_a_run_finds(
     assert counted == pytest.approx(predicted, rel=0.2)
 
 
+def test_a_step_that_makes_several_tuples_of_one(inputs: tuple[Input, Input], tmp_path: Path) -> None:
+    listed = inputs[0].stream.with_columns(items="CASE WHEN g < 10 THEN [g, g + 1, g + 2, g + 3] END")
+    query = listed.unnest("items").aggregate(by="items", window="10 seconds", n="list(x)")
+    figures = calibrate([node_of(query)], [False], slots=SLOTS, tuples=SAMPLE)
+    assert max(figures.passing.values()) == pytest.approx(2, rel=0.1)
+    assert Figures.from_json(figures.to_json()) == figures
+    plan = query.plan(slots=SLOTS, figures=figures)
+    found = run(query, plan, inputs[:1], tmp_path / "state")  # type: ignore[arg-type]
+    (predicted,) = [each for each in plan.subqueries if each.router.sends]
+    assert predicted.numbers.sent == pytest.approx(800, rel=0.1)
+    assert found[predicted.name].sent == pytest.approx(predicted.numbers.sent, rel=0.2)
+
+
 @pytest.mark.thorough
 def test_a_band_join_is_routed_by_ranges_where_that_reads_less(inputs: tuple[Input, Input], tmp_path: Path) -> None:
     query = band(inputs[0].stream, inputs[1].stream)

@@ -87,6 +87,8 @@ class TupleSessionSpec(OrderSpec, SessionSpec, Protocol):
 
 
 class TopSpec(AggregateSpec, Protocol):
+    """The first tuples of each group and window in an order."""
+
     @property
     def n(self) -> int: ...
 
