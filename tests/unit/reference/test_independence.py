@@ -62,6 +62,7 @@ SHARED = {
     "headrace.support.ownership": "used by compiled: whether a folder is safe from other users",
     "headrace.support.secrets": "settings of a processor that are read from the environment, and what errors hide",
     "headrace.support.user_code": "which error an exception of the user's code becomes",
+    "headrace.columnar.table_view": "of stream: how its columns are shown; not used by the reference",
     "headrace.columnar.values": "order of values in plain Python, and rows as text; not used by the engine",
     "headrace.difference": "answers are compared with it, none is made with it; not used by the engine",
     "headrace.stream": "the handle of a query",
