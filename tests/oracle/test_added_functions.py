@@ -4,6 +4,7 @@ which always had them, but for windows in which the new ones saw a part of the t
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,12 @@ from headrace.difference import difference, unmatched_rows
 from headrace.errors import HeadraceError, QueryChanged
 from headrace.evolve import added_functions
 from headrace.operators.pane_aggregate import PaneAggregateOperator
+from headrace.query import nodes
 from headrace.reference import reference
 from headrace.state import merge_planning
 from headrace.state.store import StateStore
-from headrace.stream import Stream
-from headrace.testing import LocalRun, table_stream
+from headrace.stream import Stream, node_of
+from headrace.testing import LocalRun, arrow_table, table_stream
 
 from .driving import SLOTS
 from .strategies import SECOND, cut, make_table
@@ -173,6 +175,49 @@ def test_behind_a_join_and_before_steps(tmp_path: Path) -> None:
     assert None in found["m"].to_pylist()
     with pytest.raises(QueryChanged, match="lost: join-1"):
         LocalRun(s.join(s, on="l.k = r.k", within="1 second").aggregate(window="5 seconds", n="count(*)"), tmp_path)
+
+
+ZONES = arrow_table(pa.table({"z": [1, 2, 3], "w": [1.5, 2.5, 3.5]}), name="zones")
+SHAPES: dict[str, Callable[[Stream, Stream, dict[str, str]], Stream]] = {
+    "on substreams": lambda a, b, f: a.map("k", v="x").split(3, by=["k"]).each(lambda t: t.aggregate(window="9 seconds", **f)),
+    "behind a union": lambda a, b, f: a.union(b).map("k", v="x").aggregate(by=["k"], window="9 seconds", every="6 seconds", **f),
+    "of a column that is made now": lambda a, b, f: a.map("k", **({"v": "x + 1"} if "v" in str(f) else {})).aggregate(
+        by=["k"], window="9 seconds", **f
+    ),
+    "of a table's column": lambda a, b, f: a.join(ZONES, on="l.k = r.z").map(v="w").aggregate(window="9 seconds", **f),
+    "of an outer join": lambda a, b, f: a.join(b, on="l.k = r.k", within="2 seconds", how="left").map(v="l_x").aggregate(
+        window="9 seconds", **f
+    ),
+    "behind another aggregate": lambda a, b, f: a.aggregate(by=["k"], window="2 seconds", v="sum(x)").aggregate(
+        window="9 seconds", **f
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_wherever_the_aggregate_stands(shape: str, tmp_path: Path) -> None:
+    rows = {name: make_table(number, 120, span=60 * SECOND).sort_by("ts") for number, name in enumerate("ab")}
+    streams = {name: table_stream(table, name=name) for name, table in rows.items()}
+    former, latter = (
+        SHAPES[shape](*streams.values(), functions)
+        for functions in ({"n": "count(*)"}, {"m": "max(v)", "n": "count(*)"})
+    )
+    used = nodes.named_sources(node_of(latter))
+    epochs = [{name: rows[name].slice(start, 30) for name in used} for start in range(0, 120, 30)]
+    found = [run_epochs(LocalRun(former, tmp_path, slots=2), epochs[:2])]
+    run = LocalRun(latter, tmp_path, slots=3)
+    (operator,) = [o for o in run.driver.plan.operators if getattr(o, "since", ())]
+    assert isinstance(operator, PaneAggregateOperator)
+    (time,) = [time for _, time in operator.since if time is not None]
+    assert time >= (largest(epochs[:2]) or 0) - 10 * SECOND
+    found += [run_epochs(run, epochs[2:], end=True)]
+    whole, before = reference(latter, epochs=epochs), reference(former, epochs=epochs[:2], end=False)
+    assert difference(before, found[0]) is None
+    early = before.num_rows
+    assert found[1].num_rows == whole.num_rows - early
+    expected = masked(whole, ["m"], time)
+    assert not unmatched_rows(expected, found[1])[1].num_rows
+    assert 0 < found[1]["m"].null_count < found[1].num_rows
 
 
 @pytest.mark.parametrize(

@@ -169,6 +169,8 @@ DOWNSTREAM: dict[str, Callable[[Stream, Stream], Stream]] = {
     "count windows": lambda j, a: j.aggregate(by=["k"], last=3, every=1, n="count(w)"),
     "sessions": lambda j, a: j.aggregate(by=["k"], session="1 second", n="count(*)"),
     "distinct": lambda j, a: j.distinct(by=["k"], within="2 seconds"),
+    "top": lambda j, a: j.top(2, by=["k"], order="w desc", window="5 seconds"),
+    "top of sessions": lambda j, a: j.top(1, by=["k"], order="w", session="1 second"),
     "asof": lambda j, a: a.asof(j, by=["k"], how="left"),
     "join": lambda j, a: j.join(a, on="l.k = r.k", within="1 second"),
     "a union with another layout": lambda j, a: j.union(

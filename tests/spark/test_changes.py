@@ -139,3 +139,28 @@ def test_a_column_that_is_read_and_changes_its_type_is_named_with_both(spark: An
             hr.SourceError, match=r"column 'v' of s changed its type from int64 to double.*001\.parquet"
         ):
             run.wait(60)
+
+
+def test_a_function_is_added_at_a_restart(spark: Any, tmp_path: Path) -> None:
+    """The other keeps its open windows; windows in which the new one saw a part of the tuples have null for it."""
+    folder = tmp_path / "in"
+    folder.mkdir()
+    s = hr.files(spark, folder, time="at", lateness="1 second", files_per_epoch=1, name="s", schema=window(0).schema)
+    found = []
+    for life, functions in enumerate(({"n": "count(*)"}, {"most": "max(v)", "n": "count(*)"})):
+        for number in range(3 * life, 3 * life + 3):
+            put(folder, number)
+        query = s.aggregate(by=["k"], window="5 seconds", **functions)
+        sink = hr.sinks.memory()
+        with query.start(sink, checkpoint=tmp_path / "state", epoch="0 seconds", slots=2 + life) as run:
+            wait_until(run, lambda p, life=life: p.tuples_in >= 36 * (life + 1))
+        found.append(sink.table())
+    epochs = [window(number) for number in range(6)]
+    expected = reference(query, epochs=epochs, end=False)
+    counted = pa.concat_tables([table.select(["window_start", "k", "n"]) for table in found if table is not None])
+    assert difference(expected.select(["window_start", "k", "n"]), counted) is None
+    assert found[1] is not None
+    begun = found[1]["window_start"].cast(pa.int64()).to_pylist()
+    known = [most is not None for most in found[1]["most"].to_pylist()]
+    largest = max(epochs[2]["at"].cast(pa.int64()).to_pylist())
+    assert known == [start > largest for start in begun]

@@ -205,6 +205,7 @@ QUERIES: dict[str, Callable[[Stream], Stream]] = {
     "counts": lambda s: s.aggregate(by=["k"], last=4, every=3, n="min(ts)"),
     "sessions": lambda s: s.aggregate(by=["k"], session="0.5 seconds", n="count(*)", t="max(ts)"),
     "distinct": lambda s: s.distinct(by=["k"], within="2 seconds"),
+    "top": lambda s: s.top(2, by=["k"], order="epoch_ms(ts) % 7 desc", window="4 seconds", every="2 seconds"),
     "asof": lambda s: s.asof(s.filter("epoch_ms(ts) % 3 = 0"), by=["k"], within="3 seconds", how="left"),
 }
 
