@@ -20,6 +20,10 @@ from headrace.support.limits import check_slots
 from headrace.support.secrets import Secret, is_secret_name, resolve_secrets
 
 LOG_LEVEL = "spark.log.level"
+LOADED_BEFORE_FORK = {  # not on a cluster, whose machines may get headrace later than their daemon
+    "spark.python.daemon.module": "headrace.spark.worker_daemon",
+    "spark.executorEnv.JE_ARROW_MALLOC_CONF": "background_thread:false",  # a daemon that has threads must not fork
+}
 REDACTED = (  # settings that Spark shows neither in its log of events nor on its pages
     "(?i)passw|passphrase|secret|token|credential|pwd|authorization|(access|account|api|private)[._-]?key"
 )
@@ -117,6 +121,7 @@ def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict
         LOG_LEVEL: "ERROR",
         "spark.driver.memory": "2g",
         "spark.executorEnv.PYTHONPATH": os.environ.get("PYTHONPATH", ""),
+        **(LOADED_BEFORE_FORK if master.startswith("local[") else {}),
         **asked,
         "spark.redaction.regex": _redacted(asked),
         **privacy.private_settings(asked.get("spark.master", master), asked),
