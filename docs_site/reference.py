@@ -101,7 +101,8 @@ def _documented(path: str) -> str:
 
 def _entry(heading: str, name: str, value: Any) -> str:
     try:
-        signature = f"```text\n{name}{inspect.signature(value)}\n```\n\n"
+        shown = re.sub(r"(: |-> )'([^']*)'", r"\1\2", str(inspect.signature(value)))  # annotations are text
+        signature = f"```text\n{name}{shown}\n```\n\n"
     except (ValueError, TypeError):
         signature = ""
     return f"{heading}\n\n{signature}{inspect.getdoc(value) or ''}".rstrip()

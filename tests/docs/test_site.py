@@ -41,6 +41,11 @@ def test_the_reference_has_every_public_name():
     assert [name for name in hr.__all__ if name not in {"sinks", "__version__"} and f".{name}" not in text] == []
 
 
+def test_the_first_sentence_of_a_page():
+    page = "# Title\n\n- a list\n\n| a | table |\n\nheadrace has [a link](gone.md) here. And more.\n"
+    assert build.first_sentence(page) == "headrace has a link here."
+
+
 @pytest.fixture(scope="module")
 def zensical() -> Path:
     if not build.ZENSICAL.exists():
