@@ -25,7 +25,7 @@ import headrace as hr
 from headrace import deployment
 from headrace.cli import decision_history, explain_output, query_file
 from headrace.compile import CompiledQuery, plan_of
-from headrace.compile.deploy import deploy
+from headrace.compile.bind import bind_plan
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy, parse_policy
 from headrace.driver import stored_checks
@@ -125,7 +125,7 @@ def use_plan(folder: Path, name: str) -> None:
     plan = query_file.read_plan(folder / "plan.json")
     look_at(plan)
     query = queries()[name]
-    deploy(plan, CompiledQuery([node_of(query)]))
+    bind_plan(plan, CompiledQuery([node_of(query)]))
     if plan.slots > 16:  # tasks tell each other goodbye: the square of the slots, in one process
         return
     with running(query, folder / "state", slots=plan.slots, plan=plan) as run:

@@ -6,7 +6,7 @@
     prune     columns that nobody reads go no further than the end of an edge
     route     how tuples find the slots of each subquery, and what the alternatives would have cost
     allocate  how many slots each would get by its cost
-    deploy    a plan, perhaps edited, bound to the query again: what the engine is to do
+    bind      a plan, perhaps edited, bound to the query again: what the engine is to do
 
 Strategies, to compare: `subquery` is all of it; `query` does not coalesce; `operator` cuts at every operator, stateless ones
 too. How state is grouped, and which columns it holds, does not depend on the strategy, so a run may go on under another

@@ -1,4 +1,4 @@
-"""What a controller leaves in the manifest: its decisions, and what it must remember to go on as it began."""
+"""The state of the controller in a manifest: its decisions, and what it needs to continue after a restart."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DECISION = validators.record(
 
 @dataclass(frozen=True)
 class Decision:
-    """One change: it stands in manifest `epoch` and takes effect in the next."""
+    """One change. Manifest `epoch` records it, and the next epoch uses it."""
 
     epoch: int
     operator: str

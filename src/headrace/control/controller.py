@@ -37,7 +37,7 @@ MOST_DECISIONS = 100  # decisions: every manifest carries them
 
 @dataclass
 class MeasuredLoad:
-    """What one operator was sent lately: tuples per epoch, group and side, and its heavy keys."""
+    """The recent load of one operator: tuples per epoch, group and side, and its heavy keys."""
 
     new: list[Counts]
     heavy: list[SpaceSavingSketch]
@@ -89,7 +89,7 @@ class Controller:
     # --- layouts -------------------------------------------------------------------------------------------------------
 
     def layout(self, operator: Operator, groups: int, slots: int, held: Sequence[int]) -> Layout:
-        """What was decided, if it fits so many groups and slots; else what its router begins with, for the tuples held."""
+        """Return the decided layout of an operator if it fits these groups and slots, otherwise the first layout of its router."""
         decided = self._decided(operator, groups, slots)
         if decided is not None:
             return decided
@@ -199,7 +199,7 @@ class Controller:
         return decisions
 
     def proposals(self, epoch: int, groups: int, used: Mapping[str, Layout], *, keep: bool = False) -> list[Decision]:
-        """What would be decided now."""
+        """Return the decisions that a reorganisation would make now."""
         slots, decisions = self._slots(epoch, groups, keep)
         decisions += self._splitters(epoch, slots, keep)
         slots = min(slots, groups)  # others have nothing to look at
@@ -382,7 +382,7 @@ class Controller:
         return ""
 
     def _judge(self, used: Mapping[str, Layout]) -> None:
-        """What became of the last decisions: the busiest slot's load now, as a share of that before."""
+        """Measure the last decisions: the load of the busiest slot now, as a share of that before."""
         for index, decision in enumerate(self.history):
             if decision.measured is None and decision.before:
                 now = self._now(decision, used.get(decision.operator))
@@ -407,7 +407,7 @@ class Controller:
     # --- what an operator of the system may ask for --------------------------------------------------------------------
 
     def set_slots(self, slots: int, epoch: int) -> None:
-        """From this epoch on, because somebody asked for it."""
+        """Change the number of slots from this epoch on, because the user asked for it."""
         check_slots(slots)
         if slots > self.limit:
             raise QueryError(

@@ -1,4 +1,4 @@
-"""What the controller judges by: tuples that were sent to the groups of an operator, and keys that stand out."""
+"""The load that the controller judges by: tuples sent to the groups of an operator, and its heavy keys."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class HeavyKey(NamedTuple):
 
 @dataclass
 class GroupLoad:
-    """What one task sent to one operator, by side. Grows as the task sends."""
+    """The tuples that one task sent to one operator, by side."""
 
     new: list[list[int]] = field(default_factory=lambda: [[], []])  # tuples by group; empty: none on that side
     heavy: list[list[HeavyKey]] = field(default_factory=lambda: [[], []])

@@ -145,7 +145,7 @@ def _split(
 
 
 def best_grid(count: int, left: float, right: float) -> tuple[int, int]:
-    """Rows and columns of at most so many cells, all but few of them used, of which each reads least."""
+    """Return the rows and columns of a grid of at most `count` cells in which a cell reads least, with few cells unused."""
     options = [(rows, count // rows) for rows in range(1, count + 1)]
     full = [(a, b) for a, b in options if a * b == count]
     return min(full, key=lambda ab: (left / ab[0] + right / ab[1], ab))

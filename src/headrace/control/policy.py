@@ -1,4 +1,4 @@
-"""What the controller may do: thresholds, periods, and what is forbidden or forced. From a TOML file, or in Python."""
+"""The policy of the controller: thresholds, periods, and what is forbidden or forced. It comes from TOML or Python."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class SpaceSavingSketch:
         self.total += count
 
     def fade(self, share: float) -> None:
-        """What is past counts less: a hot key that has cooled down leaves."""
+        """Reduce all counts, so that a key that is no longer hot leaves."""
         self.total *= share
         self.counts = {key: count * share for key, count in self.counts.items()}
         self.errors = {key: error * share for key, error in self.errors.items()}

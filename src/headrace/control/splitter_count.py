@@ -52,7 +52,7 @@ class FixedSplitters:
         return self.count is not None or self.window_bytes is not None
 
     def splitters(self, slots: int) -> Splitters:
-        """Return what is given, and for the rest what is usual with so many slots."""
+        """Return the given numbers, and the usual ones for `slots` slots where none is given."""
         return Splitters(self.count or slots, self.window_bytes or USUAL)
 
 

@@ -35,7 +35,7 @@ import duckdb
 import pyarrow as pa
 
 from headrace import plan as p
-from headrace.compile.deploy import LayoutChooser
+from headrace.compile.bind import LayoutChooser
 from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy, check_pins

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace import plan as p
-from headrace.compile.deploy import LayoutChooser
+from headrace.compile.bind import LayoutChooser
 from headrace.compile.uncoalesce import share_slots
 from headrace.control.control_state import Decision
 from headrace.control.controller import Controller

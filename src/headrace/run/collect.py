@@ -28,7 +28,7 @@ from headrace.run.arguments import (
     spark_session_of,
 )
 from headrace.run.checkpoint_path import STATE_FOLDER
-from headrace.run.deployed_plan import deploy_query
+from headrace.run.chosen_plan import choose_plan
 from headrace.sinks import AnySink
 from headrace.sources.protocol import Ledger, driven_sources
 from headrace.spark import executors, session, shipping
@@ -61,7 +61,7 @@ def collect(
     spark = spark_session_of(sources)
     count = slot_count(plan.slots if plan and slots is None else slots, spark)
     compiled = CompiledQuery([root])
-    deployed = deploy_query(compiled, strategy, count, plan)
+    deployed = choose_plan(compiled, strategy, count, plan)
     if late is not None:
         check_sink(late, "late")
         check_late(deployed.physical, keep_failed)

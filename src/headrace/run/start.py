@@ -39,7 +39,7 @@ from headrace.run.arguments import (
     spark_session_of,
 )
 from headrace.run.checkpoint_path import SPARK_FOLDER, STATE_FOLDER, make_checkpoint
-from headrace.run.deployed_plan import DeployedPlan, deploy_query
+from headrace.run.chosen_plan import ChosenPlan, choose_plan
 from headrace.run.run import Run, is_stream
 from headrace.sinks import AnySink, notify, takes_parts, wants_order
 from headrace.sources.protocol import driven_sources
@@ -77,7 +77,7 @@ class StartOptions:
     splitters: FixedSplitters
     labels: Mapping[str, str]  # of results
 
-    def settings(self, sources: Mapping[str, nodes.Source], deployed: DeployedPlan) -> Settings:
+    def settings(self, sources: Mapping[str, nodes.Source], deployed: ChosenPlan) -> Settings:
         return Settings(
             self.slots,
             best_effort=self.order == "best-effort",
@@ -177,7 +177,7 @@ def _begin(
         started = compare.start_on_state(store, query, options.order)
         roots = started.compiled.roots
         sources = nodes.named_sources(*roots)
-        deployed = deploy_query(
+        deployed = choose_plan(
             started.compiled, options.strategy, options.slots, options.plan, store.last, started.held
         )
         outlets: dict[str, AnySink] = dict(zip(deployed.physical.results, result_sinks, strict=True))

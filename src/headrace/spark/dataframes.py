@@ -156,7 +156,7 @@ def _static(df: Any, what: str) -> DataFrame:
 
 
 def collect_rows(df: DataFrame) -> pa.Table:
-    """All rows of a DataFrame; that it cannot be read is said in one line."""
+    """Return all rows of a DataFrame. The error of one that cannot be read has one line."""
     try:
         return df.toArrow()
     except Exception as error:  # Spark's own, or py4j's around it

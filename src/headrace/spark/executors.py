@@ -35,7 +35,7 @@ def await_executors(sc: SparkContext, patience: float) -> None:
 
 
 def _come(sc: SparkContext, count: int, seconds: float) -> bool:
-    """Whether so many executors are there within so many seconds."""
+    """Return whether this many executors have come within this many seconds."""
     deadline = time.monotonic() + seconds
     while executor_count(sc) < count:
         if sc._jsc.sc().isStopped():

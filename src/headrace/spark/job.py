@@ -1,8 +1,10 @@
 """The stages of an epoch as one Spark job.
 
-One epoch = one RDD chain: rows of the batch -> split -> exchange by slot -> process -> exchange -> ... -> reports.
-What crosses an exchange is (slot, Arrow bytes); the tasks are the pure functions of `headrace.task.stages`.
-RDDs rather than DataFrames because a window is opaque to Spark anyway and planning would cost more than the job.
+    one epoch = one chain of RDDs:  rows -> run_splitter -> exchange by slot -> run_stage -> exchange -> ... -> reports
+
+The rows are pieces to read, or physical windows of a batch. An exchange moves (slot, packet of messages). The tasks are the
+pure functions of `headrace.task.stages`. The chain uses RDDs and not DataFrames, because Spark cannot look into a window, and
+planning a DataFrame would cost more than the job.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling slee
 
 
 def execute_epoch(sc: SparkContext, rows: RDD[Row] | None, epoch: Epoch) -> list[Message]:
-    """Run an epoch as one Spark job; the messages that are left are the tasks' reports."""
+    """Run an epoch as one Spark job, and return the messages of the last stage: the reports of all tasks."""
     reports = _run(sc, rows if rows is not None else _nothing(sc), epoch)
     if not reports:  # a batch without partitions: nobody ran, yet windows may have to close
         reports = _run(sc, _nothing(sc), epoch)
@@ -51,10 +53,10 @@ def _nothing(sc: SparkContext) -> RDD[Row]:
 
 
 def _run(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
-    sent: RDD[tuple[int, bytes]] = rows.mapPartitions(functools.partial(_split_task, epoch))
+    sent: RDD[tuple[int, bytes]] = rows.mapPartitions(functools.partial(_splitter_task, epoch))
     for stage in range(1, epoch.plan.stages + 1):
         exchanged = sent.partitionBy(epoch.slots, _slot)
-        sent = exchanged.mapPartitions(functools.partial(_process_task, epoch, stage))
+        sent = exchanged.mapPartitions(functools.partial(_slot_task, epoch, stage))
     try:
         parts = sent.collect()
     except Exception as error:  # Spark's own, or py4j's around what a task raised
@@ -66,12 +68,12 @@ def _slot(slot: int) -> int:
     return slot
 
 
-def _split_task(epoch: Epoch, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
+def _splitter_task(epoch: Epoch, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
     task = _task(epoch, 0)
     return _packets(_watched(epoch, task, run_splitter(epoch, task, _windows(epoch, rows))), epoch.slots)
 
 
-def _process_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
+def _slot_task(epoch: Epoch, stage: int, sent: Iterable[tuple[int, bytes]]) -> Iterator[tuple[int, bytes]]:
     messages = (message for _, body in sent for message in decode(body))
     task = _task(epoch, stage)
     return _packets(_watched(epoch, task, run_stage(epoch, stage, task, messages)), epoch.slots)
@@ -92,7 +94,7 @@ def _windows(epoch: Epoch, rows: Iterable[Row]) -> Iterator[PhysicalWindow]:
 
 
 def _packets(messages: Iterator[Message], slots: int) -> Iterator[tuple[int, bytes]]:
-    """Messages to the same slot together; a large one leaves at once."""
+    """Yield packets of messages to the same slot. A large message gets a packet of its own at once."""
     waiting: dict[int, list[Message]] = {}
     for message in send_errors(messages):
         if len(message.body) > 1 << 20:
@@ -135,7 +137,7 @@ def _task(epoch: Epoch, stage: int) -> Task:
 
 
 def is_stopped(sc: SparkContext) -> bool:
-    """Whether the session of this context is stopped, or the JVM behind it is gone."""
+    """Return whether the session of this context is stopped, or its JVM has ended."""
     try:
         return sc._jsc is None or bool(sc._jsc.sc().isStopped())
     except Exception:  # py4j cannot ask: there is nobody left

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from headrace import sinks
 from headrace.compile import CompiledQuery
-from headrace.compile.deploy import deploy
+from headrace.compile.bind import bind_plan
 from headrace.compile.subqueries import Plan
 from headrace.control.policy import Policy
 from headrace.driver import stored_checks
@@ -83,7 +83,7 @@ class LocalRun:
             if plan is None:
                 self.plan = started.compiled.physical(strategy, held=started.held)
             else:
-                self.plan, layouts = deploy(plan, started.compiled, started.held)
+                self.plan, layouts = bind_plan(plan, started.compiled, started.held)
             self.sinks: dict[str, Any] = {name: sink or sinks.memory() for name in self.plan.results}
             self.late: dict[str, Any] = {
                 name: late or sinks.memory() for name in rejected_results(self.plan, failed=True)

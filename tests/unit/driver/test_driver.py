@@ -18,7 +18,7 @@ from headrace.errors import DataError, EngineError, QueryChanged, QueryError, Si
 from headrace.kernels.stateless import evaluate
 from headrace.kernels.windows import aggregate
 from headrace.reference import reference
-from headrace.run.deployed_plan import deploy_query
+from headrace.run.chosen_plan import choose_plan
 from headrace.sources.files import read_file
 from headrace.spark.task_errors import error_of_job
 from headrace.state.blocks import Block
@@ -169,7 +169,7 @@ def test_what_spark_wrote_down_of_a_batch_is_on_the_disk_before_our_commit(tmp_p
 def test_a_plan_for_more_slots_than_there_are_is_refused_before_anything_runs():
     query = table_stream(keyed(1), name="s").aggregate(by=["k"], window="1 second", n="count(*)")
     with pytest.raises(QueryError, match="the plan is made for 4 slots, this run has 2; give the run as many"):
-        deploy_query(CompiledQuery([node_of(query)]), "subquery", 2, query.plan(slots=4))
+        choose_plan(CompiledQuery([node_of(query)]), "subquery", 2, query.plan(slots=4))
 
 
 def test_a_number_is_a_condition_in_a_join(tmp_path):

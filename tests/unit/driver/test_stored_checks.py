@@ -118,7 +118,10 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "a layout": (at("layouts", "join-1", to={"kind": "diagonal"}), "layouts.join-1 should be an object"),
     "no layout": (at("layouts", "join-1", to=7), "layouts.join-1"),
     "many slots": (at("layouts", "join-1", "slots", to=10**9), "layouts.join-1.slots"),
-    "a slot that is not there": (at("layouts", "join-1", "owner", 0, to=500), "layouts.join-1: a layout uses a slot outside"),
+    "a slot that is not there": (
+        at("layouts", "join-1", "owner", 0, to=500),
+        "layouts.join-1: a layout uses a slot outside",
+    ),
     "decisions": (at("decisions", to=[{}]), r"decisions\[0\] should be an object"),
     "a query": (at("query", to={}), "query should be an object with operators"),
     "operators of a query": (at("query", "operators", to=[{}]), r"query.operators\[0\]"),

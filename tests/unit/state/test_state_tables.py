@@ -83,7 +83,9 @@ class World:
         self.random = random.Random(self.seed)
         self.storage = MemoryStorage()
         grouping = SimpleNamespace(groups=lambda table, total: self.group(np.asarray(table.column("__substream"))))
-        self.operator: Any = SimpleNamespace(name="op", stage=1, tables={"t": self.declared}, groupings=(grouping,))
+        self.operator: Any = SimpleNamespace(
+            name="op", stage=1, state_tables={"t": self.declared}, groupings=(grouping,)
+        )
         self.plan: Any = SimpleNamespace(operators=(), by_name={"op": self.operator})
         self.state = OperatorState()
         self.lately: deque[int] = deque(maxlen=self.groups)  # rows, over about as many epochs as all bases take

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import headrace as hr
 from headrace import cli, deployment
 from headrace.compile import CompiledQuery
-from headrace.compile.deploy import deploy
+from headrace.compile.bind import bind_plan
 from headrace.compile.subqueries import Plan
 from headrace.control.controller import Controller
 from headrace.control.policy import Policy
@@ -85,7 +85,7 @@ def test_as_many_as_there_may_be_can_be_planned() -> None:
     since = time.process_time()
     plan = query().plan(slots=MOST_SLOTS)
     assert time.process_time() - since < 10
-    deploy(Plan.from_json(plan.to_json()), CompiledQuery([node_of(query())]))
+    bind_plan(Plan.from_json(plan.to_json()), CompiledQuery([node_of(query())]))
 
 
 @pytest.mark.parametrize("wrong", ["four", 2.0, True, 0, None])

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from headrace import plan as p
 from headrace.compile import CompiledQuery, Held
-from headrace.compile.deploy import LayoutChooser, deploy, with_routers
+from headrace.compile.bind import LayoutChooser, bind_plan, with_routers
 from headrace.compile.subqueries import Plan
 from headrace.errors import HeadraceError, QueryError
 from headrace.plan.figures import Figures
@@ -18,7 +18,7 @@ SAMPLED_TUPLES = 5_000  # of each source, to find where the values of a band joi
 
 
 @dataclass(frozen=True)
-class DeployedPlan:
+class ChosenPlan:
     """What the engine runs, the layouts that a plan asks for (None: those of the routers), and the plan for users."""
 
     physical: p.PhysicalPlan
@@ -26,14 +26,14 @@ class DeployedPlan:
     shown: Plan
 
 
-def deploy_query(
+def choose_plan(
     query: CompiledQuery,
     strategy: str,
     slots: int,
     plan: Plan | None = None,
     last: Manifest | None = None,
     held: Held | None = None,
-) -> DeployedPlan:
+) -> ChosenPlan:
     """Bind a query to its slots: by the given plan, or by the plan that the compiler prefers.
 
     last: the newest manifest, whose state has groups already; held: the columns that the state has.
@@ -41,7 +41,7 @@ def deploy_query(
     if plan is not None:
         if plan.slots > slots:
             raise QueryError(f"the plan is made for {plan.slots} slots, this run has {slots}; give the run as many")
-        return DeployedPlan(*deploy(plan, query, held), plan)
+        return ChosenPlan(*bind_plan(plan, query, held), plan)
     figures = _sampled(query, strategy, slots)
     if last is not None and figures is not None:  # blocks are grouped by the ranges that were chosen first
         figures = replace(figures, bounds={})
@@ -57,8 +57,8 @@ def deploy_query(
     physical = query.physical(strategy, routers=routers, held=held)
     shown = with_routers(shown, routers)
     if strategy == "operator" and figures is not None:  # slots by share
-        return DeployedPlan(*deploy(shown, query, held), shown)
-    return DeployedPlan(physical, None, shown)
+        return ChosenPlan(*bind_plan(shown, query, held), shown)
+    return ChosenPlan(physical, None, shown)
 
 
 def _stored_routers(last: Manifest, physical: p.PhysicalPlan) -> dict[str, Router]:

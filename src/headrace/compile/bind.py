@@ -24,7 +24,7 @@ from headrace.support.terminal_text import printable
 LayoutChooser = Callable[[Operator, int, int], Layout | None]  # (operator, groups, slots)
 
 
-def deploy(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tuple[p.PhysicalPlan, LayoutChooser]:
+def bind_plan(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tuple[p.PhysicalPlan, LayoutChooser]:
     """Return what the engine runs and the layouts that the plan asks for. A plan that does not fit the query is refused.
 
     held: the columns that the state of operators has (`CompiledQuery.physical`).

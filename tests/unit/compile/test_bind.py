@@ -11,7 +11,7 @@ import pytest
 
 from headrace import sinks
 from headrace.compile import CompiledQuery
-from headrace.compile.deploy import deploy
+from headrace.compile.bind import bind_plan
 from headrace.compile.subqueries import Plan, Subquery
 from headrace.difference import difference
 from headrace.errors import QueryError
@@ -52,7 +52,7 @@ def test_oracle_a_plan_from_a_file_gives_the_sequential_answer(name: str, strate
 
 def refuse(plan: Plan, query: Stream, message: str) -> None:
     with pytest.raises(QueryError, match=message):
-        deploy(plan, CompiledQuery([node_of(query)]))
+        bind_plan(plan, CompiledQuery([node_of(query)]))
 
 
 def test_a_plan_of_another_query_is_refused() -> None:
