@@ -9,6 +9,7 @@ import pyarrow as pa
 from headrace.testing import table_stream
 
 TS = pa.timestamp("us", "UTC")
+INT, TEXT = pa.int64(), pa.string()
 
 
 def _stream(name: str, **columns: pa.DataType) -> Any:
@@ -21,7 +22,7 @@ def names(page: str) -> dict[str, Any]:
     if page != "USING.md":
         return {}
     return {
-        "orders": _stream("orders", id=pa.int64(), item=pa.string()),
-        "payments": _stream("payments", order_id=pa.int64()),
-        "prices": _stream("prices", item=pa.string(), price=pa.float64()),
+        "orders": _stream("orders", id=INT, item=TEXT, shop=TEXT, user=TEXT, amount=pa.float64()),
+        "payments": _stream("payments", order_id=INT),
+        "prices": _stream("prices", item=TEXT, price=pa.float64()),
     }
