@@ -112,7 +112,7 @@ def test_open_windows_go_on_and_the_new_functions_begin_with_later_ones(
     check(seed, tmp_path)
 
 
-# --- what is said ------------------------------------------------------------------------------------------------------
+# --- reports and logs --------------------------------------------------------------------------------------------------
 
 
 def source(count: int = 20) -> tuple[Stream, list[pa.Table]]:
@@ -195,7 +195,7 @@ SHAPES: dict[str, Callable[[Stream, Stream, dict[str, str]], Stream]] = {
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_wherever_the_aggregate_stands(shape: str, tmp_path: Path) -> None:
+def test_an_aggregate_in_any_place_of_a_query(shape: str, tmp_path: Path) -> None:
     rows = {name: make_table(number, 120, span=60 * SECOND).sort_by("ts") for number, name in enumerate("ab")}
     streams = {name: table_stream(table, name=name) for name, table in rows.items()}
     former, latter = (

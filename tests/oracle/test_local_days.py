@@ -151,7 +151,7 @@ def test_weeks_of_days_of_hours(seed: int) -> None:
 
 
 def test_a_day_closes_at_local_midnight_and_not_before() -> None:
-    """Of 31 March 2024, which has 23 hours: from 23:00 UTC to 22:00 UTC."""
+    """The day is 31 March 2024, which has 23 hours: from 23:00 UTC to 22:00 UTC."""
     at = (datetime(2024, 3, 30, 23, tzinfo=UTC) - EPOCH) // timedelta(microseconds=1)
     table = as_table([(at + hour * HOUR, "a", hour) for hour in (-1, 0, 22, 23, 46)])
     query = table_stream(table, name="a").aggregate(by=["k"], window="1 day", zone="Europe/Berlin", **PARTIAL)

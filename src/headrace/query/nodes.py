@@ -602,7 +602,7 @@ RANKED = {
 
 @dataclass(frozen=True, eq=False)
 class Top(Unary):
-    """Of each group and window the first `n` tuples in an order, ranked from 1. Ties are decided by the sequence."""
+    """The first `n` tuples of each group and window in an order, ranked from 1. Ties are decided by the sequence."""
 
     by: tuple[str, ...]
     n: int

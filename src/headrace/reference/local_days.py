@@ -17,7 +17,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def local_window(zone: str, days: int, offset: int, ts: int) -> tuple[int, int]:
-    """The window of so many local days in which a time lies; windows begin at day `offset`, and every so many days."""
+    """The window of `days` local days in which a time lies; one window begins at day `offset`."""
     today = max(day for day in range(ts // DAY - 3, ts // DAY + 4) if first_moment(zone, day) <= ts)
     begin = today - (today - offset) % days
     return first_moment(zone, begin), first_moment(zone, begin + days)

@@ -35,8 +35,8 @@ _HEADER = struct.Struct(">4s c 15x 6l")  # of a TZif file: RFC 8536
 class LocalDays:
     """Days in runs: in each, a day begins 24 hours after the day before it; the last day of a run may be longer or shorter.
 
-    runs: (number of the first day, its first moment in microseconds), ascending; before the first and after the last, days
-    go on as in that run. repeats_from: a day from which on the runs of 400 years repeat; None: the last run goes on for ever.
+    runs: (number of the first day, its first moment in microseconds), ascending. The first run also holds for all
+    earlier days. repeats_from: the day from which on the runs of 400 years repeat; None: the last run has no end.
     """
 
     runs: tuple[tuple[int, int], ...]
@@ -134,7 +134,7 @@ def _runs(rules: ZoneInfo, changes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _add(runs: list[tuple[int, int]], day: int, moment: int) -> None:
-    """A day that begins at a moment, in seconds; if it does not go on as before, it begins a run."""
+    """A day that begins at a moment, in seconds; if that is not 24 hours after the day before, it begins a run."""
     last, start = runs[-1]
     if start + (day - last) * DAY != moment * SECOND:
         runs.append((day, moment * SECOND))
