@@ -459,7 +459,7 @@ def test_stop_waits_for_the_epoch_in_progress(spark: Any, tmp_path: Path, kind: 
     assert not run.active
     assert run.wait(0)
     assert _no_threads()
-    assert run._feed is None or not run._watch.feed.active
+    assert run._watch.feed is None or not run._watch.feed.active
     bench.run(1)
     found = pa.concat_tables([pq.ParquetFile(p).read() for p in sorted(bench.out.glob("[!_]*.parquet"))])
     assert difference(wanted(0, 1), found) is None
