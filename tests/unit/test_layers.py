@@ -16,7 +16,7 @@ import pytest
 
 import headrace
 from headrace import operators
-from headrace.operators.base import AppendedState, Operator
+from headrace.operators.base import AppendingOperator, Operator
 
 ROOT = Path(headrace.__file__).parent
 SOURCES = ROOT.parent
@@ -225,8 +225,8 @@ def kinds(base: type[Operator] = Operator) -> set[type[Operator]]:
 
 
 def test_no_other_package_asks_what_kind_an_operator_is() -> None:
-    """`AppendedState` and `ReplacedState` are no kinds of operators: they say how state is kept."""
-    names = {kind.__name__ for kind in kinds()} - {"Operator", "AppendedState", "ReplacedState"}
+    """`AppendingOperator` and `ReplacingOperator` are no kinds of operators: they say how state is kept."""
+    names = {kind.__name__ for kind in kinds()} - {"Operator", "AppendingOperator", "ReplacingOperator"}
     assert len(names) > 10
     found = []
     for module, tree in trees():
@@ -256,10 +256,10 @@ def test_an_operator_that_lacks_an_answer_cannot_be_made() -> None:
 
 
 def test_adding_names_the_questions_without_a_default() -> None:
-    (line,) = re.findall(r"no default: (.*?)\.\s+`AppendedState` adds (.*?)\.", ADDING.read_text(), re.DOTALL)
+    (line,) = re.findall(r"no default: (.*?)\.\s+`AppendingOperator` adds (.*?)\.", ADDING.read_text(), re.DOTALL)
     listed, of_appended = (set(re.findall(r"`(\w+)`", names)) for names in line)
     assert listed == Operator.__abstractmethods__
-    assert of_appended == {name for name in AppendedState.__abstractmethods__ if not hasattr(Operator, name)}
+    assert of_appended == {name for name in AppendingOperator.__abstractmethods__ if not hasattr(Operator, name)}
 
 
 def test_every_operator_answers_everything() -> None:

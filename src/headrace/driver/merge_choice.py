@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 
 from headrace import plan as p
-from headrace.operators.base import AppendedState, Operator, StateKind
+from headrace.operators.base import AppendingOperator, Operator, StateKind
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import OperatorState
@@ -71,7 +71,7 @@ def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:
             merges.append(Merge(operator.name, tuple(sides), run))
         else:
             merges += [Merge(operator.name, (side,), run) for side in sides]
-    if isinstance(operator, AppendedState) and operator.trims_by_merging:
+    if isinstance(operator, AppendingOperator) and operator.trims_by_merging:
         taken = {block.name for run in found for block in run}
         merges += [trim for side, blocks in enumerate(state.inputs) for trim in _trims(operator, side, blocks, taken)]
     return merges

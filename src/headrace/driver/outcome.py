@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from headrace import plan as p
 from headrace.errors import EngineError
-from headrace.operators.base import AppendedState, Operator
+from headrace.operators.base import AppendingOperator, Operator
 from headrace.state import bases
 from headrace.state.blocks import Block
 from headrace.state.manifest import (
@@ -203,7 +203,7 @@ def _live_blocks(
     They are (old - merged) + results of merges + new, without blocks that the slots rewrote (`blocks_rewritten`) and
     without blocks wholly below `bound`. watermark_before_after: of the input, before and after the epoch.
     """
-    if not isinstance(operator, AppendedState):
+    if not isinstance(operator, AppendingOperator):
         return tuple(b.block for r in reports for b in r.replaced if (b.operator, b.input) == (operator.name, side))
     merges = [m for r in reports for m in r.merged if m.operator == operator.name and side in m.inputs]
     gone = Counter(name for merge in merges for name in merge.gone)

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.expressions import Partial
 from headrace.kernels.windows.time_windows import WindowGrid
-from headrace.operators.base import AppendedState, Arrangement, Results, Slot
+from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.keyed_operator import KeyedOperator
 from headrace.plan import Named
@@ -96,7 +96,7 @@ class WithholdingOperator(GroupedOperator):
 
 
 @dataclass(frozen=True)
-class WindowAggregate(WithholdingOperator, AppendedState):
+class WindowAggregate(WithholdingOperator, AppendingOperator):
     """Over time windows."""
 
     windows: WindowGrid

@@ -22,7 +22,7 @@ from headrace.columnar.types import SUBSTREAM, TS, TS_TYPE
 from headrace.kernels.keyed import processor_calls
 from headrace.kernels.keyed.substream_tuples import SubstreamTuples
 from headrace.kernels.windows.aggregate import times
-from headrace.operators.base import AppendedState, Arrangement, Results, Slot, UnkeyedOperator
+from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot, UnkeyedOperator
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
@@ -41,7 +41,7 @@ FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
 
 
 @dataclass(frozen=True)
-class ApplyOperator(UnkeyedOperator, AppendedState):
+class ApplyOperator(UnkeyedOperator, AppendingOperator):
     """A processor on the substreams of a split: it calls `process`, `tick` and `end` in sequence."""
 
     split: str  # the name of the split before it

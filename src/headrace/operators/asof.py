@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.expressions import KeyEquality
 from headrace.kernels.windows.asof import join_asof
-from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.base import ReplacingOperator, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.joins import PairedOperator, aligned_keys, drop_null_keys, key_groupings
 from headrace.operators.keyed_operator import KeyedOperator
@@ -21,7 +21,7 @@ from headrace.routing import Grouping, HashGrouping
 
 
 @dataclass(frozen=True)
-class AsOfOperator(ReplacedState, PairedOperator, KeyedOperator):
+class AsOfOperator(ReplacingOperator, PairedOperator, KeyedOperator):
     """Tuples of the left wait for both watermarks; of the right, the changes that can still be asked for are held."""
 
     keys: tuple[KeyEquality, ...]

@@ -6,7 +6,7 @@ needs of its inputs, its state, its time, what it does in a slot, its load, and 
 Invariant: an answer that an author must think about has no default, and an operator that lacks one cannot be made. The
 defaults describe an operator that has no special ability: its tuples find their slots in one way, after an exchange; it
 has no keyed table and no window of event time; each of its groups is in one slot. What several operators share is in
-classes in between: how state is kept (`AppendedState`, `ReplacedState`), and in `headrace.operators.keyed_operator`, `.joins` and
+classes in between: how state is kept (`AppendingOperator`, `ReplacingOperator`), and in `headrace.operators.keyed_operator`, `.joins` and
 `.aggregates` what keyed operators, joins and aggregates have in common.
 """
 
@@ -352,7 +352,7 @@ class Operator(ABC):
 
 
 @dataclass(frozen=True)
-class AppendedState(Operator):
+class AppendingOperator(Operator):
     """The tuples it is sent become its state as they are: exchange by reference, the message is the block."""
 
     state: ClassVar[StateKind] = StateKind.APPENDED
@@ -394,7 +394,7 @@ class AppendedState(Operator):
 
 
 @dataclass(frozen=True)
-class ReplacedState(Operator):
+class ReplacingOperator(Operator):
     """Its state is written anew in every epoch: exchange by value, since tuples do not stay as they come."""
 
     state: ClassVar[StateKind] = StateKind.REPLACED
@@ -426,7 +426,7 @@ class UnkeyedOperator(Operator):
 
 
 @dataclass(frozen=True)
-class SequentialOperator(UnkeyedOperator, ReplacedState):
+class SequentialOperator(UnkeyedOperator, ReplacingOperator):
     """All in one slot, in sequence; whole tuples wait for the watermark."""
 
     @property

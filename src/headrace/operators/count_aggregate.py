@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from headrace.kernels.windows import aggregate
 from headrace.operators.aggregates import GroupedOperator
-from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.base import ReplacingOperator, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
@@ -18,7 +18,7 @@ from headrace.routing import HashGrouping
 
 
 @dataclass(frozen=True)
-class CountAggregateOperator(ReplacedState, GroupedOperator):
+class CountAggregateOperator(ReplacingOperator, GroupedOperator):
     """An aggregate over the last n tuples of each group."""
 
     last: int

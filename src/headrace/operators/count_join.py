@@ -21,7 +21,7 @@ from headrace.columnar.types import SUBSTREAM
 from headrace.kernels.joins.join_spec import Strip
 from headrace.kernels.joins.pairs import column_numbers
 from headrace.kernels.windows import order
-from headrace.operators.base import ReplacedState, Results, SequentialOperator, Slot, load_of_waiting
+from headrace.operators.base import ReplacingOperator, Results, SequentialOperator, Slot, load_of_waiting
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings
 from headrace.operators.keyed_operator import KeyedOperator
@@ -65,7 +65,7 @@ class RankOperator(SequentialOperator):
 
 
 @dataclass(frozen=True)
-class RankWithinOperator(ReplacedState, KeyedOperator):
+class RankWithinOperator(ReplacingOperator, KeyedOperator):
     """The same on substreams: numbers within each. How many were given stands among the tuples that wait on the left,
     one row per substream: the only ones with numbers."""
 

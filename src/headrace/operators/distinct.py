@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.kernels.windows.distinct import KEPT, keep_first
-from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.base import ReplacingOperator, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.keyed_operator import KeyedOperator
 from headrace.plan.columns_read import Names, names_of
@@ -19,7 +19,7 @@ from headrace.support.durations import format_duration
 
 
 @dataclass(frozen=True)
-class DistinctOperator(ReplacedState, KeyedOperator):
+class DistinctOperator(ReplacingOperator, KeyedOperator):
     """Tuples wait for the watermark; of those that were put out, the ones that can still keep another out are held."""
 
     within: int

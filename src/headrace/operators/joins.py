@@ -20,7 +20,7 @@ from headrace.expressions.predicates import BandCondition
 from headrace.kernels.joins.equijoin import concat_runs, equijoin
 from headrace.kernels.joins.join_spec import Strip
 from headrace.kernels.joins.window_join import pairing_method, window_join
-from headrace.operators.base import AppendedState, Arrangement, Operator, Results, Slot
+from headrace.operators.base import AppendingOperator, Arrangement, Operator, Results, Slot
 from headrace.operators.placement import Placement, is_placed_by
 from headrace.plan.columns_read import Names, names_of, narrow_step, side_columns
 from headrace.plan.figures import Figures
@@ -56,7 +56,7 @@ class PairedOperator(Operator):
 
 
 @dataclass(frozen=True)
-class JoinOperator(PairedOperator, AppendedState):
+class JoinOperator(PairedOperator, AppendingOperator):
     """A join of two streams over windows, by any predicate.
 
     Its state is the tuples of both sides that are still in a window. In each epoch a slot compares the new tuples of each side

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.kernels.windows.limit import RELEASED, first_tuples, release_first
-from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.base import ReplacingOperator, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.keyed_operator import KeyedOperator
 from headrace.plan.columns_read import Names, names_of
@@ -18,7 +18,7 @@ from headrace.routing import HashGrouping
 
 
 @dataclass(frozen=True)
-class LimitOperator(ReplacedState, KeyedOperator):
+class LimitOperator(ReplacingOperator, KeyedOperator):
     """Tuples wait for the watermark; the state is at most `count` tuples and one counter per key."""
 
     count: int

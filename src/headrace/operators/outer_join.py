@@ -27,7 +27,7 @@ from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import SUBSTREAM, TS_TYPE
 from headrace.kernels.joins.match_marks import is_marked
 from headrace.kernels.windows.aggregate import times
-from headrace.operators.base import AppendedState, Arrangement, Results, Slot
+from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.joins import JoinOperator, PairedOperator, join_groupings, with_group_hash
 from headrace.operators.placement import Placement
@@ -133,7 +133,7 @@ class _MatchRecorder:
 
 
 @dataclass(frozen=True)
-class UnmatchedOperator(PairedOperator, AppendedState):
+class UnmatchedOperator(PairedOperator, AppendingOperator):
     """Tuples of one side of a join, and the marks of those that have a partner.
 
     The windows are the join's. It never follows the join: a hot key of the join may be in several slots.

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from headrace.kernels.windows import sessions
 from headrace.operators.aggregates import WITHHELD, OverPartials, OverTuples, WithholdingOperator, plan_over_time
-from headrace.operators.base import ReplacedState, Results, Slot
+from headrace.operators.base import ReplacingOperator, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
@@ -23,7 +23,7 @@ from headrace.support.event_time import FOREVER, move_back
 
 
 @dataclass(frozen=True)
-class SessionOperator(ReplacedState, WithholdingOperator):
+class SessionOperator(ReplacingOperator, WithholdingOperator):
     """An aggregate over sessions: its state is rewritten in every epoch."""
 
     gap: int

@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace.columnar import arrow, numba_loops
 from headrace.errors import CorruptState, EngineError
 from headrace.kernels.joins.match_marks import LOW_BITS
-from headrace.operators.base import AppendedState, Arrangement, Operator, ReplacedState
+from headrace.operators.base import AppendingOperator, Arrangement, Operator, ReplacingOperator
 from headrace.routing import EVERYWHERE
 from headrace.routing.hashing import hash_column_of
 from headrace.state.blocks import REPAIR, Block, OpenBlock, block_name, write_block
@@ -30,7 +30,7 @@ from headrace.task.task import Task
 REACH = b"headrace.reach"
 EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number; no window spans 2**23 epochs
 AnyNumbers = npt.NDArray[Any]
-Grouped = AppendedState | ReplacedState  # operators with grouped state
+Grouped = AppendingOperator | ReplacingOperator  # operators with grouped state
 
 
 def open_state_block(task: Task, operator: Operator, side: int, block: Block) -> OpenBlock:
@@ -84,7 +84,7 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
     grouping = operator.groupings[side]
     groups = grouping.groups(table, epoch.groups)
     groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
-    arranged = operator.arrangement(side) if isinstance(operator, AppendedState) else operator.arrangement_kind
+    arranged = operator.arrangement(side) if isinstance(operator, AppendingOperator) else operator.arrangement_kind
     if arranged is Arrangement.ANYHOW:
         positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
         return _write_ordered(epoch, task, table, groups, epoch.groups, positions, _by_group(groups, epoch.groups), 0)
@@ -143,7 +143,7 @@ def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
 
 
 def write_merged(
-    epoch: Epoch, task: Task, operator: AppendedState, side: int, blocks: Sequence[Block], piece: tuple[int, int]
+    epoch: Epoch, task: Task, operator: AppendingOperator, side: int, blocks: Sequence[Block], piece: tuple[int, int]
 ) -> Block:
     """Write one block with the rows of several blocks; `piece` (which, of how many) selects some of the groups."""
     found = [open_state_block(task, operator, side, block) for block in blocks]

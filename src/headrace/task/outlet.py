@@ -21,7 +21,7 @@ from headrace.columnar.types import value_text
 from headrace.control.group_load import HeavyKey
 from headrace.kernels.joins import undecided_pairs
 from headrace.kernels.stateless.split import count_routed
-from headrace.operators.base import AppendedState, Arrangement, Operator
+from headrace.operators.base import AppendingOperator, Arrangement, Operator
 from headrace.routing import NUMBER, Adaptation
 from headrace.routing.hashing import hash_column_of
 from headrace.task.block_writer import GroupedBlock, tuple_numbers, write_grouped
@@ -130,14 +130,14 @@ class Outlet:
         operator = self.epoch.plan.by_name.get(edge.target)
         if operator is None:
             self.report.result(edge.target, write_output(self.epoch, self.task, edge.target, table))
-        elif isinstance(operator, AppendedState):
+        elif isinstance(operator, AppendingOperator):
             yield from self._by_reference(edge, operator, table, shared)
         else:
             sent = operator.as_sent(edge.input, table.select(edge.schema.names))
             yield from self._by_value(edge, operator, sent)
 
     def _by_reference(
-        self, edge: p.Edge, operator: AppendedState, table: pa.Table, shared: _Shared
+        self, edge: p.Edge, operator: AppendingOperator, table: pa.Table, shared: _Shared
     ) -> Iterator[Message]:
         own = None if operator.holds_tuples else operator.name  # what is made of tuples is one operator's
         key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
@@ -193,7 +193,7 @@ class Outlet:
             yield slot, table if mine.all() else table.filter(pa.array(mine))
 
 
-def sample_heavy_keys(operator: AppendedState, edge: p.Edge, held: pa.Table) -> Heavy:
+def sample_heavy_keys(operator: AppendingOperator, edge: p.Edge, held: pa.Table) -> Heavy:
     """Return the keys that have a large share of the rows, as far as a sample shows."""
     if operator.arrangement(edge.input) is not Arrangement.HASH or held.num_rows < FEW_ROWS:
         return []

@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.columnar.arrow import Numbers
 from headrace.errors import EngineError
 from headrace.kernels.keyed.keyed_table import KeyedTable
-from headrace.operators.base import AppendedState, Operator, ReplacedState
+from headrace.operators.base import AppendingOperator, Operator, ReplacingOperator
 from headrace.plan import Step
 from headrace.state.blocks import Block, OpenBlock
 from headrace.support.event_time import FOREVER
@@ -77,14 +77,14 @@ class EpochSlot:
         return state.inputs[side] if state else ()
 
     def trimmed(self, side: int) -> list[Block]:
-        assert isinstance(self.operator, AppendedState)
+        assert isinstance(self.operator, AppendingOperator)
         blocks = [*self.old(side), *self.new(side)]
         return blocks_rewritten(
             self.epoch, self.operator, blocks, self.watermarks_before[side], self.watermarks_after[side]
         )
 
     def write_remainder(self, side: int, table: pa.Table) -> None:
-        assert isinstance(self.operator, AppendedState)
+        assert isinstance(self.operator, AppendingOperator)
         if table.num_rows:
             block = write_grouped(self.epoch, self.task, self.operator, side, table).block
             self.report.added(self.operator.name, side, block)
@@ -132,7 +132,7 @@ class EpochSlot:
         if table.num_rows == 0:
             return
         if grouped:
-            assert isinstance(self.operator, ReplacedState)
+            assert isinstance(self.operator, ReplacingOperator)
             block = write_grouped(self.epoch, self.task, self.operator, side, table).block
         else:
             block = write_rows(self.epoch, self.task, table)

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from headrace import plan as p
 from headrace.columnar import arrow
 from headrace.errors import EngineError, SourceError
-from headrace.operators.base import AppendedState
+from headrace.operators.base import AppendingOperator
 from headrace.sources import as_tuples, check_text
 from headrace.sources.protocol import PhysicalWindow
 from headrace.support.durations import format_duration
@@ -171,7 +171,7 @@ def _merge_blocks(epoch: Epoch, stage: int, task: Task, report: ReportBuilder) -
         if merge.table is not None:
             block = slot_state_tables.write_merged_table(epoch, task, operator, merge.table, merge.blocks)
         else:
-            assert isinstance(operator, AppendedState)
+            assert isinstance(operator, AppendingOperator)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks, merge.piece)
         gone = [b.name for b in merge.blocks] if merge.piece[0] == 0 else []  # once, however many pieces there are
         for name, inputs in ((operator.name, merge.inputs), *((name, (side,)) for name, side in merge.also)):

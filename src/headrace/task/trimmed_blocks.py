@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headrace.operators.base import AppendedState
+from headrace.operators.base import AppendingOperator
 from headrace.state.blocks import Block
 from headrace.task.epoch import Epoch
 
 
 def blocks_rewritten(
-    epoch: Epoch, operator: AppendedState, blocks: Sequence[Block], before: int, after: int
+    epoch: Epoch, operator: AppendingOperator, blocks: Sequence[Block], before: int, after: int
 ) -> list[Block]:
     """Return the blocks of an input that slots rewrite when its watermark advances from `before` to `after`."""
     merges = [merge for of_slot in epoch.merges for merge in of_slot if merge.operator == operator.name]
