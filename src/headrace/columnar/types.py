@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import pyarrow as pa
 
@@ -23,6 +24,14 @@ BOUNDS = {
 LONGEST_NAME = 255
 RESERVED = "__"  # columns that headrace adds on the way begin with this
 SUBSTREAM = "__substream"  # beside a tuple on its way: where a split sends it
+
+
+class JoinColumn(NamedTuple):
+    """A column of a join's result: its name there, its side ("l" or "r"), and its name on that side."""
+
+    name: str
+    side: str
+    source: str
 
 
 def stream_schema(raw: pa.Schema, time: str) -> pa.Schema:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import JoinColumn
 from headrace.expressions import JoinPredicate, KeyEquality
 from headrace.expressions.predicates import BandCondition
 from headrace.kernels.joins.equijoin import concat_runs, equijoin
@@ -47,7 +48,7 @@ FEW_ROWS = 50_000  # of several runs: sorting them together costs less than look
 class PairedOperator(Operator):
     """Operators whose results have columns of the two sides of a join."""
 
-    columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
+    columns: tuple[JoinColumn, ...]
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         columns = tuple(column for column in self.columns if column[0].lower() in live)

@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from headrace.columnar import arrow
 from headrace.columnar.arrow import Numbers
-from headrace.columnar.types import SUBSTREAM, TS_TYPE
+from headrace.columnar.types import SUBSTREAM, TS_TYPE, JoinColumn
 from headrace.kernels.joins.match_marks import is_marked
 from headrace.kernels.windows.aggregate import times
 from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot
@@ -104,7 +104,7 @@ class OuterJoinOperator(TimeJoinOperator):
     @cached_property
     def _counting(self) -> JoinOperator:
         """The same join, whose results also say which rows of the tables they are made of."""
-        columns = tuple((f"{ROW}{side}", "lr"[side], ROW) for side in self.kept)
+        columns = tuple(JoinColumn(f"{ROW}{side}", "lr"[side], ROW) for side in self.kept)
         schema = pa.schema([*self.schema, *((name, pa.int64()) for name, _, _ in columns)])
         return replace(self, columns=(*self.columns, *columns), schema=schema)
 

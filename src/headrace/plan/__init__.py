@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.columnar.types import SUBSTREAM, TS, unnested_schema
+from headrace.columnar.types import SUBSTREAM, TS, JoinColumn, unnested_schema
 from headrace.errors import EngineError
 from headrace.expressions import Expression, JoinPredicate
 from headrace.processor import Function
@@ -103,7 +103,7 @@ class TableStep:
     table: str  # name of the table
     on: JoinPredicate
     keep: bool
-    columns: tuple[tuple[str, str, str], ...]  # (name in the result, side, name on that side)
+    columns: tuple[JoinColumn, ...]
     schema: pa.Schema
     text: str
     rows: pa.Schema  # of the table

@@ -19,6 +19,7 @@ from headrace.columnar.types import (
     EVENT_TIME,
     TS,
     TS_TYPE,
+    JoinColumn,
     check_names,
     describe_schema,
     fold_name,
@@ -266,8 +267,8 @@ class PairingNode(Node):
         return (self.left, self.right)
 
     @property
-    def columns(self) -> tuple[tuple[str, str, str], ...]:
-        """Return (name in the result, side, name on that side) of every column after `ts`."""
+    def columns(self) -> tuple[JoinColumn, ...]:
+        """Return every column of the result after `ts`."""
         return _paired_columns(self.left.schema, self.right.schema)
 
     @property
@@ -432,8 +433,8 @@ class TableJoin(Unary):
         _check_names(self.schema.names, self.input)
 
     @property
-    def columns(self) -> tuple[tuple[str, str, str], ...]:
-        """Return (name in the result, side, name on that side) of every column after `ts`."""
+    def columns(self) -> tuple[JoinColumn, ...]:
+        """Return every column of the result after `ts`."""
         return _paired_columns(self.input.schema, self.table.schema)
 
     @property
@@ -454,23 +455,23 @@ def table_join_summary(name: str, on: str, keep: bool) -> str:
     return f"{'left ' if keep else ''}join {f'table {name}' if name else 'a table'} on {_flat(on)}"
 
 
-def _paired_columns(left: pa.Schema, right: pa.Schema) -> tuple[tuple[str, str, str], ...]:
+def _paired_columns(left: pa.Schema, right: pa.Schema) -> tuple[JoinColumn, ...]:
     visible = join_columns(*([name for name in side.names if name != SUBSTREAM] for side in (left, right)))
-    return (*visible, (SUBSTREAM, "l", SUBSTREAM)) if SUBSTREAM in left.names else visible
+    return (*visible, JoinColumn(SUBSTREAM, "l", SUBSTREAM)) if SUBSTREAM in left.names else visible
 
 
-def _paired_schema(columns: Iterable[tuple[str, str, str]], left: pa.Schema, right: pa.Schema) -> pa.Schema:
+def _paired_schema(columns: Iterable[JoinColumn], left: pa.Schema, right: pa.Schema) -> pa.Schema:
     sides = {"l": left, "r": right}
     return pa.schema([(TS, TS_TYPE), *((name, sides[side].field(column).type) for name, side, column in columns)])
 
 
-def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str], ...]:
-    """Return (name in the result, side, name on that side) of every column of a join's result.
+def join_columns(left: list[str], right: list[str]) -> tuple[JoinColumn, ...]:
+    """Return the columns of a join's result, without `ts`.
 
     A name gets the prefix of its side if it occurs on both sides or equals a name that a prefix has created.
 
-    >>> join_columns(["ts", "a", "b"], ["ts", "b", "c"])
-    (('l_ts', 'l', 'ts'), ('a', 'l', 'a'), ('l_b', 'l', 'b'), ('r_ts', 'r', 'ts'), ('r_b', 'r', 'b'), ('c', 'r', 'c'))
+    >>> [column.name for column in join_columns(["ts", "a", "b"], ["ts", "b", "c"])]
+    ['l_ts', 'a', 'l_b', 'r_ts', 'r_b', 'c']
     """
     pairs = [("l", name) for name in left] + [("r", name) for name in right]
     prefixed = {pair for pair in pairs if pair[1] in left and pair[1] in right}
@@ -480,7 +481,7 @@ def join_columns(left: list[str], right: list[str]) -> tuple[tuple[str, str, str
         if more == prefixed:
             break
         prefixed = more
-    return tuple((f"{side}_{name}" if (side, name) in prefixed else name, side, name) for side, name in pairs)
+    return tuple(JoinColumn(f"{side}_{name}" if (side, name) in prefixed else name, side, name) for side, name in pairs)
 
 
 @dataclass(frozen=True, eq=False)

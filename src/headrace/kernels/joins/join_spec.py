@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
+from headrace.columnar.types import JoinColumn
 from headrace.expressions import JoinPredicate, KeyEquality
 
 
@@ -41,7 +42,7 @@ class PairColumns(Protocol):
     def schema(self) -> pa.Schema: ...
 
     @property
-    def columns(self) -> tuple[tuple[str, str, str], ...]:
+    def columns(self) -> tuple[JoinColumn, ...]:
         """(name in the result, side, name on that side)."""
 
 
