@@ -831,8 +831,9 @@ def test_a_tuple_that_is_put_aside_has_its_reason(tmp_path: Path) -> None:
     run.epoch(
         tuples((None, "b", 2), (101 * SECOND, "c", 3), (2**62, "d", 4), (8 * SECOND, "e", 5), (100 * SECOND, "f", 6))
     )
-    kept = run.late["late:s"].table().sort_by("k")
+    kept, progress = run.late["late:s"].table().sort_by("k"), run.driver.progress
     run.close()
+    assert (kept.num_rows, progress.late, progress.rejected, progress.accepted) == (4, 1, 3, 2)
     assert dict(zip(kept["k"].to_pylist(), kept["_reason"].to_pylist(), strict=True)) == {
         "b": "time is null",
         "c": "more than 90 seconds (ahead) past 1970-01-01T00:00:10+00:00",

@@ -17,7 +17,7 @@ PlayedWatermark = float | Literal["end"] | None  # seconds; None: no tuple yet
 
 
 class Results(dict[str, pa.Table]):
-    """The results of a step of several streams, by name ("result-0", ...) or by position."""
+    """The results of a step of several streams, by position or by name: that of `named`, or "result-0", ..."""
 
     def __getitem__(self, which: str | int) -> pa.Table:
         if isinstance(which, int) and -len(self) <= which < len(self):

@@ -22,10 +22,11 @@ from headrace import sinks
 from headrace.columnar.types import TS, TS_TYPE, fold_name, plain_type
 from headrace.errors import HeadraceError, QueryError, SourceError
 from headrace.query import nodes
+from headrace.query.labels import result_labels
 from headrace.reference.tuples import in_sequence
 from headrace.sources.tables import ArrowTable
 from headrace.state.store import StateStore
-from headrace.stream import Stream, Table, node_of
+from headrace.stream import Stream, Table, label_of, node_of
 from headrace.support.durations import Duration
 from headrace.support.limits import check_slots
 from headrace.telemetry.progress import Watermark
@@ -193,7 +194,8 @@ class _Player:
         assert self.run is not None
         last = self.run.store.last.number if emitted and self.run.store.last is not None else None
         delivered = {name: rows for (_, epoch, name), rows in self.sink.epochs.items() if epoch == last}
-        found = Results({n: in_sequence(delivered.get(n, s.empty_table())) for n, s in self.run.schemas.items()})
+        labels = result_labels([label_of(stream) for stream in self.streams])
+        found = Results({labels[n]: in_sequence(delivered.get(n, s.empty_table())) for n, s in self.run.schemas.items()})
         return found[0] if self.single else found
 
 

@@ -186,6 +186,14 @@ def test_several_results_go_by_name_or_position() -> None:
         steps[0].expect([], result=2)
 
 
+def test_a_named_result_goes_by_its_name() -> None:
+    steps = t.play([counts(CALLS), CALLS.filter("k = 'b'").named("alarms")], [t.epoch(calls=[(1, "b")]), t.end()])
+    steps[0].expect([{"k": "b"}], result="alarms")
+    steps[1].expect([{"k": "b", "n": 1}], result="result-0")
+    with pytest.raises(QueryError, match="no result 'result-1'; the play has result-0, alarms, numbered from 0"):
+        steps[0].expect([], result="result-1")
+
+
 def test_processors_tick_and_end_in_a_play() -> None:
     class Silence(hr.Processor):
         schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("what", pa.string())])
