@@ -381,7 +381,7 @@ class Attempts:
             patch.setattr(slot_state_tables, "write_table_rows", interrupted)
         else:
             patch.setattr(KeyedTable, "put", puts)
-        patch.setattr("headrace.testing.execute_locally", self.execute)
+        patch.setattr("headrace.testing.local_run.execute_locally", self.execute)
 
     def execute(self, epoch: Any, windows: Any, storage: Any) -> Any:
         def task(stage: int, partition: int, attempt: int) -> Task:

@@ -74,7 +74,7 @@ class Faults:
 
         let_die(patch)
         patch.setattr(KeyedTable, "put", interrupted)
-        patch.setattr("headrace.testing.execute_locally", self.execute)
+        patch.setattr("headrace.testing.local_run.execute_locally", self.execute)
 
     def execute(self, epoch: Any, windows: Any, storage: Any) -> list[Message]:
         def task(stage: int, partition: int, attempt: int) -> Task:

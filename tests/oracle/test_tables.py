@@ -304,7 +304,7 @@ def while_one_runs(run: Run, patch: pytest.MonkeyPatch, what: Callable[[], None]
         return execute_locally(epoch, **given)
 
     with patch.context() as during:
-        during.setattr("headrace.testing.execute_locally", execute)
+        during.setattr("headrace.testing.local_run.execute_locally", execute)
         run.zones(0)
 
 

@@ -363,7 +363,7 @@ def test_two_attempts_of_one_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return execute(epoch, windows, storage)
 
     execute = in_process.execute_locally
-    monkeypatch.setattr("headrace.testing.execute_locally", twice)
+    monkeypatch.setattr("headrace.testing.local_run.execute_locally", twice)
     with running(tmp_path / "state", parts_sink(tmp_path / "out")) as run:
         run.epoch(numbered(1, 2, 3), splitters=2)
         run.epoch(numbered(4))
