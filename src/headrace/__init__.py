@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from headrace import testing as testing  # for editors; loaded by `__getattr__`
     from headrace.compile.subqueries import Plan
     from headrace.plan.figures import Figures
     from headrace.run.run import Run
