@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from headrace.run.run import Run
     from headrace.sinks import AnySink
 
+MOST_TUPLES = 2**63 - 1  # a number of 64 bits
 Route = str | Callable[[pa.Table], Any]
 Names = str | list[str] | tuple[str, ...]  # of columns: one name, or several
 
@@ -831,6 +832,8 @@ def count_of_tuples(value: Any, what: str) -> int:
         raise QueryTypeError(f"{what} must be a whole number of tuples; found {value!r}")
     if value < 1:
         raise QueryError(f"{what} must be at least 1; found {value!r}")
+    if value > MOST_TUPLES:
+        raise QueryError(f"{what} must be at most {MOST_TUPLES:,}; found {value:,}")
     return value
 
 

@@ -107,6 +107,7 @@ def test_a_limit_is_shown_in_the_plan() -> None:
     ("n", "error", "words"),
     [
         (0, QueryError, "n must be at least 1; found 0"),
+        (2**63, QueryError, "n must be at most 9,223,372,036,854,775,807; found 9,223,372,036,854,775,808"),
         (2.5, QueryTypeError, "n must be a whole number of tuples; found 2.5"),
         (True, QueryTypeError, "n must be a whole number of tuples; found True"),
         ("10", QueryTypeError, "n must be a whole number of tuples; found '10'"),

@@ -14,6 +14,7 @@ import headrace as hr
 from headrace.reference import reference
 from tests.helpers import add_file, count_rows, numbered, rows_of
 from tests.patience import PATIENCE
+from tests.processors import Counter
 
 pytestmark = pytest.mark.spark
 LONG = f"{PATIENCE} seconds"
@@ -169,3 +170,14 @@ def test_a_run_says_what_runs_since_when_and_how_far(spark: Any, folder: Path, t
     assert repr(run).startswith("Run(ended since 20") and "epoch 1, 7 tuples in, 6 results" in repr(run)
     assert "result-0: filter v > 2" in repr(run) and str(tmp_path / "ckpt") in repr(run)
     assert "<td" in run._repr_html_() and "&gt; 2" in run._repr_html_()
+
+
+def test_a_run_names_its_processor_and_its_source(spark: Any, folder: Path, tmp_path: Path) -> None:
+    s = stream(spark, folder)
+    results = [
+        (s.with_columns(user="v::text").split(2, by="user").apply(Counter()), hr.sinks.memory()),
+        (s, hr.sinks.memory()),
+    ]
+    run = hr.start(results, checkpoint=tmp_path / "ckpt", once=True, show=False)
+    assert run.wait(PATIENCE)
+    assert "result-0: apply Counter to each of 2 substreams" in repr(run) and "result-1: source a (ts" in repr(run)

@@ -15,7 +15,7 @@ def head(query: Stream, n: int, slots: int | None) -> pa.Table:
     """Return the first `n` tuples of a query. See `Stream.head`."""
     check_whole(node_of(query), "head")
     for name, source in nodes.named_sources(node_of(query)).items():
-        if not source.origin.bounded:
+        if not source.origin.readable_whole:
             raise QueryError(
                 f"head and show need bounded input, because the first tuples of a sequence are known only when all have"
                 f" arrived; found {name!r}, which has no end; use peek({n}), which shows the first tuples that arrive"

@@ -203,7 +203,7 @@ def _begin(
             labels=options.labels,
         ).open()
         cluster = SparkCluster(options.spark, driver.columns)
-        queries = [root.summary for root in roots]
+        queries = [line.partition("\n")[0] for line in nodes.outline(*roots)]
         run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once, queries=queries)
         plan_file.write_plan(folder, roots, deployed.shown)
         run._begin()

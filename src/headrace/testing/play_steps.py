@@ -78,7 +78,7 @@ def epoch(*, idle: Sequence[str] = (), tables: Mapping[str, Rows] | None = None,
     >>> epoch(calls=[(1, "a"), (9, "a")], idle=["orders"]).text
     'epoch(calls: 2 tuples; idle orders)'
     """
-    if isinstance(idle, str) or not isinstance(idle, Sequence):
+    if isinstance(idle, str) or not isinstance(idle, Sequence) or not all(isinstance(name, str) for name in idle):
         raise QueryTypeError(f"idle must be a list of names of sources, such as ['a']; found {describe_argument(idle)}")
     if not isinstance(tables or {}, Mapping):
         raise QueryTypeError(

@@ -38,10 +38,14 @@ def column_types(columns: Columns, what: str) -> pa.Schema:
     return pa.schema([pa.field(name, _type(kind, name, what)) for name, kind in columns.items()])
 
 
-def _type(kind: Any, name: str, what: str) -> pa.DataType:
+def _type(kind: Any, name: Any, what: str) -> pa.DataType:
+    if not isinstance(name, str):
+        raise QueryTypeError(
+            f"the columns of {what} must have names of text, such as {{'k': 'string'}}; found {name!r:.80}"
+        )
     if isinstance(kind, pa.DataType):
         return kind
-    found = _type_of_text(kind) if isinstance(kind, str) else None
+    found = _type_of_text(kind, name) if isinstance(kind, str) else None
     if found is None:
         raise QueryTypeError(
             f"the type of column {name!r} of {what} must be an Arrow type, such as pa.int64(), or its name, such as 'string',"
@@ -50,14 +54,14 @@ def _type(kind: Any, name: str, what: str) -> pa.DataType:
     return found
 
 
-def _type_of_text(text: str) -> pa.DataType | None:
-    """Return the type with this name, in Arrow or else in DuckDB."""
+def _type_of_text(text: str, name: str) -> pa.DataType | None:
+    """Return the type with this name, in Arrow or else in DuckDB; name: of the column, for errors."""
     try:
         return pa.type_for_alias(text)
     except ValueError:
         pass
     try:
-        return plain_type(duck.run_select(f"SELECT CAST(NULL AS {text}) AS c", {}).schema.field("c").type, "c")
+        return plain_type(duck.run_select(f"SELECT CAST(NULL AS {text}) AS c", {}).schema.field("c").type, name)
     except duckdb.Error:
         return None
 
@@ -137,7 +141,24 @@ _MISFITS = (pa.ArrowException, TypeError, ValueError, OverflowError)
 def _array(values: Sequence[Any], kind: pa.DataType) -> Any:
     if pa.types.is_timestamp(kind):
         return pa.array([_micros(value) for value in values], pa.timestamp("us", kind.tz)).cast(kind)
-    return pa.array(values, kind)
+    found = pa.array(values, kind)
+    if any(map(_altered, values, found.to_pylist())):
+        raise TypeError("it would be altered")
+    return found
+
+
+def _altered(given: Any, stored: Any) -> bool:
+    """Whether Arrow cut something off: the fraction of a whole number, the time of a date, an unknown field of a struct."""
+    if isinstance(given, Mapping) and isinstance(stored, dict):
+        return any(name not in stored or _altered(value, stored[name]) for name, value in given.items())
+    if isinstance(stored, dict):
+        return given is not None and not isinstance(given, Mapping)
+    if isinstance(stored, list | tuple):
+        items = given.items() if isinstance(given, Mapping) else given
+        return any(map(_altered, items, stored))
+    if type(stored) is dt.date:
+        return type(given) is not dt.date
+    return type(stored) is int and bool(given != stored)
 
 
 def _micros(value: Any) -> int | None:

@@ -20,3 +20,10 @@ def test_head_is_in_sequence_however_results_are_delivered(monkeypatch: pytest.M
     monkeypatch.setattr(hr.Stream, "collect", backwards)
     s = table_stream(numbered(5, 3, 9, 1), name="a")
     assert rows_of(s.head(3), "v") == [(1,), (3,), (5,)]
+
+
+def test_a_folder_has_a_head_as_it_is_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr(hr.Stream, "collect", lambda query, slots=None: numbered(3, 1))
+    schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("v", pa.int64())])
+    folder = hr.files(None, tmp_path, time="ts", schema=schema, name="a")  # type: ignore[arg-type]
+    assert rows_of(folder.head(2), "v") == [(1,), (3,)]

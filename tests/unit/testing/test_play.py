@@ -157,6 +157,43 @@ def test_rows_are_tuples_dicts_or_arrow() -> None:
     steps[2].expect([{"at": 9, "l": [1, 2]}])
 
 
+NESTED = {
+    "n": "int64",
+    "day": "date",
+    "s": pa.struct([("a", pa.int64())]),
+    "l": pa.list_(pa.int32()),
+    "m": pa.map_(pa.string(), pa.int8()),
+}
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [
+        ("n", 1.5),
+        ("day", dt.datetime(2024, 1, 1, 12)),
+        ("s", {"a": 1, "b": 2}),
+        ("s", {"a": 1.5}),
+        ("s", [("a", 1)]),
+        ("l", [1, 2.5]),
+        ("m", {"x": 0.5}),
+        ("m", [("x", 0.5)]),
+    ],
+)
+def test_no_value_is_cut_to_fit(column: str, value: Any) -> None:
+    nested = t.source("nested", NESTED)
+    with pytest.raises(QueryTypeError, match=f"row 0 of 'nested' in step 0: column '{column}' must be .*; found"):
+        t.play(nested, [t.epoch(nested=[{"ts": 1, column: value}])])
+
+
+def test_values_that_fit_are_stored() -> None:
+    day = dt.date(1969, 12, 31)
+    given = {"n": 2.0, "day": day, "s": {}, "l": (1, None), "m": {"x": None, "y": 1}}
+    (step,) = t.play(t.source("nested", NESTED), [t.epoch(nested=[{"ts": 1, **given}])])
+    step.expect([{"n": 2, "day": day, "s": {"a": None}, "l": [1, None], "m": [("x", None), ("y", 1)]}])
+    with pytest.raises(QueryTypeError, match="row 0 of the expected rows: column 'n' must be int64; found 2.5"):
+        step.expect([{"n": 2.5}])
+
+
 def test_results_are_in_sequence() -> None:
     (step,) = t.play(CALLS, [t.epoch(calls=[(3, "b"), (1, "z"), (3, "a"), (2, None)])])
     assert step.results["k"].to_pylist() == ["z", None, "a", "b"]
@@ -312,6 +349,9 @@ def test_a_wrong_step_is_named(steps: Any, message: str) -> None:
         (lambda: t.table(None, {}), "the name of a table must be text; found None"),  # type: ignore[arg-type]
         (lambda: t.table("z", {"k": "string"}, [(3,)]), "row 0 of the rows of table 'z': column 'k' must be string"),
         (lambda: t.epoch(idle="calls"), "idle must be a list of names of sources"),
+        (lambda: t.epoch(idle=[1]), "idle must be a list of names of sources"),  # type: ignore[list-item]
+        (lambda: t.source("a", {5: "string"}), "the columns of source 'a' must have names of text"),  # type: ignore[dict-item]
+        (lambda: t.source("a", {"k": "interval"}), "column 'k' has type month_day_nano_interval"),
         (lambda: t.epoch(tables=[1]), "tables must be a dict of rows by name"),  # type: ignore[arg-type]
         (lambda: t.restart(slots=0), "slots must be a whole number"),
         (lambda: t.play([], []), "play takes a query: a stream, or a list of streams; found an empty list"),
