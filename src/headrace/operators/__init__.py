@@ -1,4 +1,4 @@
-"""One file per operator, each behind the protocol of `headrace.operators.base`."""
+"""Stateful operators of a plan: one module for each, all with the protocol of `headrace.operators.base`."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,7 @@ from headrace.operators.time_join import TimeJoinOperator
 from headrace.operators.tuple_aggregate import TupleAggregateOperator
 from headrace.query import nodes
 
-# The register: which planner makes operators of a node of the query.
+# The planner of each type of query node.
 PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.TimeJoin: time_join.plan,
     nodes.CountJoin: count_join.plan,

@@ -1,4 +1,4 @@
-"""What aggregates share, and what those over time windows do."""
+"""Base classes of aggregates, and the logic that aggregates over time windows share."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from headrace.query import nodes
 from headrace.routing import HashGrouping
 from headrace.support.event_time import FOREVER, NEVER
 
-WITHHELD = "withheld"  # what an aggregate notes: windows, each of one group, that it did not put out
+WITHHELD = "withheld"  # key of a note: how many windows, counted per group, an aggregate did not emit
 
 
 @dataclass(frozen=True)
 class GroupedOperator(KeyedOperator):
-    """An aggregate: tuples with equal values in the columns `by` form a group and are in one slot."""
+    """An aggregate that groups tuples by equal values in the columns `by` and has each group in one slot."""
 
     functions: Named
     texts: tuple[str, ...]
@@ -37,7 +37,7 @@ class GroupedOperator(KeyedOperator):
 
 @dataclass(frozen=True)
 class OverPartials(GroupedOperator):
-    """Its state is partials, and its functions are over the merged ones."""
+    """An aggregate whose state is partials and whose functions read merged partials."""
 
     partials: tuple[Partial, ...]
 
@@ -47,7 +47,7 @@ class OverPartials(GroupedOperator):
 
     @property
     def made(self) -> list[str]:
-        """The columns of its partials."""
+        """Return the names of the columns of the partials."""
         return [name for partial in self.partials for name, _, _ in partial.columns]
 
     def needs(self, side: int, live: Names) -> Names:
@@ -56,7 +56,7 @@ class OverPartials(GroupedOperator):
 
 @dataclass(frozen=True)
 class OverTuples(GroupedOperator):
-    """Its state is tuples; where one of its functions depends on order, it sees them in sequence."""
+    """An aggregate whose state is tuples. If a function depends on order, it reads the tuples in sequence."""
 
     ordered: bool
 
@@ -75,9 +75,10 @@ class OverTuples(GroupedOperator):
 
 @dataclass(frozen=True)
 class WithholdingOperator(GroupedOperator):
-    """Windows that have a beginning: those that began too early to have all of their input are counted, and not emitted."""
+    """An aggregate whose windows have a start. It counts, but does not emit, windows that start before its input is
+    complete."""
 
-    whole_from: int | None = field(default=None, kw_only=True)  # all of its input came from then on; None: all there is
+    whole_from: int | None = field(default=None, kw_only=True)  # input is complete from then on; None: all of it
 
     def complete_from(self, time: int) -> Self:
         return replace(self, whole_from=time)
@@ -87,7 +88,7 @@ class WithholdingOperator(GroupedOperator):
         return self.whole_from
 
     def windows_in(self, results: pa.Table) -> int:
-        """How many windows, each of one group, results are of."""
+        """Return the number of windows in `results`, counted once per group."""
         return int(results.num_rows)
 
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -97,14 +98,14 @@ class WithholdingOperator(GroupedOperator):
 
 @dataclass(frozen=True)
 class WindowAggregate(WithholdingOperator, AppendingOperator):
-    """Over time windows."""
+    """An aggregate over time windows."""
 
     windows: WindowGrid
-    window_text: str  # for people
+    window_text: str  # shown to users
 
     @abstractmethod
     def close(self, held: pa.Table, before: int, after: int) -> pa.Table:
-        """The results of the windows that close between two watermarks; held: the state that they can need."""
+        """Return the results of the windows that close between two watermarks. held: the state rows that they may need."""
 
     def run(self, slot: Slot) -> Results:
         if (held := self._open_windows(slot)) is None:
@@ -126,7 +127,7 @@ class WindowAggregate(WithholdingOperator, AppendingOperator):
 
     @property
     def _withheld_until(self) -> int:
-        """The end of the last window that began before all of the input came."""
+        """Return the end of the last window that starts before the input is complete."""
         assert self.withholds_before is not None
         return int(self.windows.ends(self.windows.latest(self.withholds_before - 1)))
 
@@ -138,7 +139,7 @@ class WindowAggregate(WithholdingOperator, AppendingOperator):
         return inputs[0] if inputs[0] in (NEVER, FOREVER) else self.windows.move_back(inputs[0])
 
     def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
-        """Start of the first window that is not closed: position t is in an open window iff t >= this."""
+        """Return the start of the first open window. A position t is in an open window iff t >= this start."""
         if inputs[0] in (NEVER, FOREVER):
             return [inputs[0]]
         return [int(self.windows.starts(self.windows.closed(inputs[0]) + 1))]
@@ -159,12 +160,12 @@ class WindowAggregate(WithholdingOperator, AppendingOperator):
 
     def measured(self, counted: SampleCounts) -> dict[str, float]:
         first, last = counted.times
-        closed = int(self.windows.latest(last) - self.windows.closed(first))  # windows that the sample lies in
+        closed = int(self.windows.latest(last) - self.windows.closed(first))  # windows that overlap the sample
         found = {
             "results": counted.out / closed / (self.windows.every / 1e6),
             "held": counted.held * max(self.windows.window / 1e6 / counted.span, 1.0),
         }
-        if counted.sent is not None and counted.arrived[0]:  # what is handed over inside a slot is not sent
+        if counted.sent is not None and counted.arrived[0]:  # tuples handed over inside a slot are not sent
             found["partials"] = counted.sent / counted.arrived[0]
         return found
 

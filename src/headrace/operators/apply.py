@@ -1,12 +1,12 @@
-"""A processor of the user's own on every substream of a split.
+"""The operator that runs a user's processor on every substream of a split.
 
-Tuples wait in the blocks they came in until the watermark passes them; those in [before, after) are handed over in an epoch,
-in sequence, each substream in one slot. A processor's tables are opened for the substreams that are called; the slot writes
-what changed in them.
+Tuples wait in the blocks they arrived in until the watermark passes them. An epoch passes those in [before, after) to
+the processor, in sequence, each substream in one slot. The slot opens the processor's state tables for the substreams
+that it calls and writes the rows that changed.
 
-Invariant: which tuples, ticks and `end` a substream is handed up to a watermark depends on its tuples and on the watermark
-alone. A tick needs no clock of its own: those up to the last watermark have been, and the first one follows from the
-substream's first `ts`, which is kept in the hidden table `FIRST`.
+Invariant: the tuples, ticks and `end` that a substream has received up to a watermark depend only on its tuples and on
+the watermark. No clock is stored: the past ticks follow from the last watermark and from the substream's first `ts`,
+which the hidden table `FIRST` keeps.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from headrace.support.durations import format_duration
 from headrace.support.event_time import FOREVER, NEVER
 from headrace.support.secrets import SealedSettings
 
-WORTH = 20_000  # rows of a block: fewer may as well stay as they are
-EMITTED = "emitted"  # what it notes: the largest `ts` of its results
-FIRST = "__first"  # the first `ts` of every substream that has had a tuple
+WORTH = 20_000  # rows; smaller blocks are not worth rewriting
+EMITTED = "emitted"  # key of a note: the largest `ts` of the results
+FIRST = "__first"  # the hidden state table with the first `ts` of every substream that has had a tuple
 FIRSTS = StateTable(["of"], pa.schema([("of", pa.int32()), ("first", TS_TYPE)]))
 
 
 @dataclass(frozen=True)
 class ApplyOperator(UnkeyedOperator, AppendingOperator):
-    """A processor on the substreams of a split: it calls `process`, `tick` and `end` in sequence."""
+    """A processor on the substreams of a split: calls `process`, `tick` and `end` in sequence."""
 
-    split: str  # the name of the split before it
+    split: str  # the name of the split upstream
     rule: nodes.Rule
     declared: Declaration
     processor: Processor = field(compare=False, repr=False)
@@ -56,7 +56,7 @@ class ApplyOperator(UnkeyedOperator, AppendingOperator):
         return SubstreamRouter(self.rule.substreams, self.rule.way)
 
     def needs(self, side: int, live: Names) -> Names:
-        return names_of(self.schemas[side].names)  # a processor may look at any
+        return names_of(self.schemas[side].names)  # a processor may read any column
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
         return replace(self, schemas=schemas)
@@ -92,8 +92,10 @@ class ApplyOperator(UnkeyedOperator, AppendingOperator):
         return set(self.schemas[side].names)
 
     def rewrites(self, block: Block, before: int, after: int) -> bool:
-        """Once the greater part of its time has passed: so a tuple is written a few times at most, and one that waits does
-        not keep all that came with it."""
+        """Return True once most of the block's time range has passed.
+
+        This rule writes each tuple only a few times, and one waiting tuple does not keep a whole block.
+        """
         if block.rows < WORTH or block.low is None or block.high is None:
             return False
         return before < after and block.low < after <= block.high <= 2 * after - block.low
@@ -105,11 +107,11 @@ class ApplyOperator(UnkeyedOperator, AppendingOperator):
         return list(inputs)
 
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """The largest `ts` of all its results."""
+        """Return the largest `ts` of all results so far."""
         return {EMITTED: max(noted[EMITTED] for noted in ({EMITTED: NEVER, **(before or {})}, *notes))}
 
     def emitted_before(self, arrived: int | None, notes: Mapping[str, Any]) -> int | None:
-        """A processor may give its results any `ts` after that of their cause."""
+        """Return a bound from the noted `ts`, because a processor may emit any `ts` after that of the input."""
         if arrived in (None, NEVER):
             return arrived
         return max(arrived, int(notes[EMITTED]) + 1) if EMITTED in notes else None
@@ -138,10 +140,10 @@ class ApplyOperator(UnkeyedOperator, AppendingOperator):
 
 @dataclass(frozen=True)
 class _SubstreamCall:
-    """What one substream is handed in an epoch."""
+    """The tuples and calls that one substream receives in an epoch."""
 
     substream: int
-    first: int  # its first `ts`, now or long ago
+    first: int  # the first `ts` of the substream, in this epoch or an earlier one
     handed: SubstreamTuples
     ticks: range
     end: int | None
@@ -152,7 +154,7 @@ class _SubstreamCall:
 
 
 class _SlotCalls:
-    """One slot in one epoch: what its substreams are handed, and what becomes of their tables."""
+    """The calls of one slot in one epoch, and the changes to its state tables."""
 
     def __init__(self, operator: ApplyOperator, slot: Slot, groups: list[int]) -> None:
         self.operator, self.slot, self.groups, self.declared = operator, slot, groups, operator.declared
@@ -191,9 +193,10 @@ class _SlotCalls:
 
     @property
     def _owner(self) -> str:
-        return f"{self.slot.run_id} {self.operator.name}"  # what a user changed between two runs must not be found here
+        return f"{self.slot.run_id} {self.operator.name}"  # a user may change the class between runs
 
-    # --- what is handed over -------------------------------------------------------------------------------------------
+    # --- tuples for this epoch
+    # --------------------------------------------------------------------------------------------
 
     def _turns(self, known: Mapping[int, int]) -> list[_SubstreamCall]:
         trimmed = self.slot.trimmed(0)
@@ -207,7 +210,7 @@ class _SlotCalls:
             now = handed.first(number)
             first = known.get(number, now)
             if first is None:
-                continue  # it never had a tuple
+                continue  # the substream never had a tuple
             ticks = processor_calls.ticks_due(
                 self.declared.every, first, self.before, self.after, self.last, self.reached
             )
@@ -216,7 +219,7 @@ class _SlotCalls:
         return found
 
     def _left(self, tables: Sequence[pa.Table]) -> pa.Table:
-        """What is not handed over yet; tuples for all are kept by one slot for all."""
+        """Return the tuples still waiting in these tables. Only the slot with group 0 keeps broadcast tuples."""
         found = [self.operator.schemas[0].empty_table()]
         for table in tables:
             left = times(table) >= self.after
@@ -228,7 +231,7 @@ class _SlotCalls:
     # --- tables ----------------------------------------------------------------------------------------------------------
 
     def _begun(self, turns: Sequence[_SubstreamCall]) -> None:
-        """Substreams whose first tuple came now."""
+        """Store the first `ts` of the substreams that received their first tuple in this epoch."""
         if not turns:
             return
         numbers = [turn.substream for turn in turns]

@@ -1,4 +1,4 @@
-"""Each tuple with the last change of its key: a slowly changing table that comes as a stream."""
+"""The join of each tuple with the last change of its key: a slowly changing table that arrives as a stream."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from headrace.routing import Grouping, HashGrouping
 
 @dataclass(frozen=True)
 class AsOfOperator(ReplacingOperator, PairedOperator, KeyedOperator):
-    """Tuples of the left wait for both watermarks; of the right, the changes that can still be asked for are held."""
+    """A join that holds left tuples until both watermarks pass, and right tuples while a later left tuple can need
+    them."""
 
     keys: tuple[KeyEquality, ...]
     within: int | None
@@ -31,12 +32,12 @@ class AsOfOperator(ReplacingOperator, PairedOperator, KeyedOperator):
     # --- its inputs --------------------------------------------------------------------------------------------------
 
     def needs(self, side: int, live: Names) -> Names:
-        if side == 1:  # which of two changes is the last depends on whole tuples
+        if side == 1:  # whole tuples decide ties between changes
             return names_of(self.schemas[1].names)
         return names_of(self.by) | names_of(c for out, of, c in self.columns if of == "l" and out.lower() in live)
 
     def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
-        """Without those that meet nothing and are not kept."""
+        """Drop tuples with a null key, unless the join keeps them: they match nothing."""
         return tuples if side == 0 and self.keep else drop_null_keys(tuples, self.by)
 
     # --- whose slots it can share --------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ class AsOfOperator(ReplacingOperator, PairedOperator, KeyedOperator):
     def placement(self) -> Placement | None:
         grouping = self.groupings[0]
         assert isinstance(grouping, HashGrouping)
-        sides = "l" if self.keep else "lr"  # a null lies where its tuple does
+        sides = "l" if self.keep else "lr"  # a null on the right is not placed by the key
         named = [{out for out, side, c in self.columns if c == name and side in sides} for name in grouping.columns]
         return Placement(self.follows or self.name, tuple(map(frozenset, named)), grouping.types) if self.by else None
 
@@ -60,7 +61,7 @@ class AsOfOperator(ReplacingOperator, PairedOperator, KeyedOperator):
 
     @property
     def longest_window(self) -> int:
-        return self.within or 0  # who is ahead of the other waits here, however far back it looks
+        return self.within or 0  # `within` does not delay tuples: they wait only for the slower input
 
     @property
     def looks_back(self) -> int | None:
@@ -75,7 +76,7 @@ class AsOfOperator(ReplacingOperator, PairedOperator, KeyedOperator):
         if not (groups := slot.groups(0)):
             return
         asking, changes = (slot.waiting_rows(side, self.schemas[side], groups) for side in (0, 1))
-        results, waiting, kept = join_asof(self, asking, changes, slot.watermarks_after)  # best effort changes nothing
+        results, waiting, kept = join_asof(self, asking, changes, slot.watermarks_after)  # the same under best effort
         slot.replace_rows(0, waiting, grouped=True)
         slot.replace_rows(1, kept, grouped=True)
         yield 0, results

@@ -1,13 +1,13 @@
-"""What every operator of a plan must be able to say of itself.
+"""The protocol of operators: everything that the compiler, the engine and the controller ask of one.
 
-One file per operator. What it means stands in `headrace.reference`, apart; here is how it is done in parallel: what it
-needs of its inputs, its state, its time, what it does in a slot, its load, and its words for people.
+`headrace.reference` defines the meaning of an operator, independently. A module here defines how the operator runs in
+parallel: its inputs, its state, its time, its work in a slot, its load, and its texts for users.
 
-Invariant: an answer that an author must think about has no default, and an operator that lacks one cannot be made. The
-defaults describe an operator that has no special ability: its tuples find their slots in one way, after an exchange; it
-has no keyed table and no window of event time; each of its groups is in one slot. What several operators share is in
-classes in between: how state is kept (`AppendingOperator`, `ReplacingOperator`), and in `headrace.operators.keyed_operator`, `.joins` and
-`.aggregates` what keyed operators, joins and aggregates have in common.
+Invariant: a question that an author must think about has no default, so an operator without an answer cannot be
+instantiated. The defaults describe an operator without special abilities: its tuples reach their slots in one way,
+after an exchange; it has no state table and no time window; each of its groups is in one slot. Shared behaviour is in
+intermediate classes: `AppendingOperator` and `ReplacingOperator` (how state is kept), and those of
+`headrace.operators.keyed_operator`, `.joins` and `.aggregates`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
 
 
 class StateKind(Enum):
-    """What becomes of the tuples that an operator is sent."""
+    """The way in which an operator stores the tuples that it receives."""
 
     APPENDED = "blocks that are added, merged and dropped whole"
     REPLACED = "rows that are written anew in every epoch"
@@ -46,7 +46,7 @@ class StateKind(Enum):
 
 
 class Arrangement(Enum):
-    """How the rows of a group lie in a block of state."""
+    """The order of the rows of a group in a block of state."""
 
     HASH = "by the hash of the key, which groups are ranges of"
     POSITION = "by position"
@@ -57,85 +57,92 @@ class Slot(Protocol):
     """One slot in one epoch, as an operator sees it."""
 
     number: int
-    watermarks_before: list[int]  # watermark of each input when the epoch began
-    watermarks_after: list[int]  # and when it ends
-    complete_below: int  # tuples below it are complete
+    watermarks_before: list[int]  # watermark of each input at the start of the epoch
+    watermarks_after: list[int]  # watermark of each input at the end of the epoch
+    complete_below: int  # all tuples below this time have arrived
     group_count: int  # groups of all slots
-    run_id: str  # another one with every start of a run
+    run_id: str  # different for every start of a run
 
     def groups(self, side: int) -> list[int]:
-        """This slot's groups of one input."""
+        """Return this slot's groups of one input."""
 
     def new(self, side: int) -> Sequence[Block]:
-        """Blocks that arrived in this epoch."""
+        """Return the blocks that arrived in this epoch."""
 
     def old(self, side: int) -> Sequence[Block]:
-        """Blocks of the state."""
+        """Return the blocks of the state."""
 
     def rows(self, side: int) -> Sequence[pa.Table]:
-        """Tuples that arrived by value."""
+        """Return the tuples that arrived by value."""
 
     def run_steps(self, rows: pa.Table, steps: Sequence[Step]) -> pa.Table:
-        """What comes out of stateless steps; tuples that fail in one stop the run, or are put aside."""
+        """Run stateless steps and return their output. A failing tuple ends the run, or is set aside with
+        `errors="keep"`."""
 
     @property
     def reached(self) -> int:
-        """At the end: the watermark that the first input has before it ends, which is the same under any cut into epochs."""
+        """Return the watermark of the first input just before the end of the stream; it is the same for every cut into
+        epochs."""
 
     def split_time(self, split: str) -> int | None:
-        """The largest `ts` that a split was given so far, by all tasks of the stages before; None: nothing yet."""
+        """Return the largest `ts` that a split has received in all tasks of earlier stages; None if it received no
+        tuple."""
 
     def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
-        """This slot's part of each block that has some."""
+        """Return this slot's rows of each block that has some."""
 
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
-        """Rows of the state and those that arrived, in one table."""
+        """Return the rows of the state and the rows that arrived, in one table."""
 
     def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
-        """These rows are this slot's whole part of the new state."""
+        """Set this slot's whole part of the new state."""
 
     def trimmed(self, side: int) -> list[Block]:
-        """Blocks, old and new, of which this slot must say what is left of its groups: after the epoch they are gone."""
+        """Return the blocks, old and new, that this epoch gives up. The slot passes the rows to keep to
+        `write_remainder`."""
 
     def write_remainder(self, side: int, table: pa.Table) -> None:
-        """What is left of them, if there is something."""
+        """Write the rows of this slot's groups that remain of the trimmed blocks; an empty table writes nothing."""
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
-        """Live rows of some groups (ascending) before the epoch: `__substream`, `__at` (the epoch that wrote the row), and the
-        table's columns."""
+        """Return the live rows of some groups (ascending) before the epoch: `__substream`, `__at` (the epoch that wrote
+        the row), and the table's columns."""
 
     def open_tables(self, table: str, substreams: Sequence[int]) -> Mapping[int, KeyedTable]:
-        """A table of some substreams before the epoch, to be changed: what became of them is told when the operator is done."""
+        """Open a state table of some substreams, as it was before the epoch. The slot writes its changes when the
+        operator ends."""
 
     def change(self, table: str, put: pa.Table, gone: pa.Table, old: Numbers) -> None:
-        """What the epoch made of a table that was not opened, once: changed rows, and keys that were there and are gone
-        (`__substream` and the key's columns; no key in both). old: of each row, those that are gone last, the `__at` of what
-        was there; -1: nothing was."""
+        """Record the changes of this epoch to a table that was not opened; call it once.
+
+        put: changed rows. gone: deleted keys (`__substream` and the key's columns); no key is in both. old: for each
+        row of `put`, then of `gone`, the `__at` of the row that it replaces; -1 if there was none.
+        """
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
-        """Count rows that were read from the state, and pairs that a join compared with its window or its predicate."""
+        """Count the rows read from the state and the pairs that a join compared with its window or its predicate."""
 
     @property
     def notes(self) -> Mapping[str, Any]:
-        """Return the notes of the operator as the last manifest has them."""
+        """Return the operator's notes from the last manifest."""
 
     def note(self, **data: Any) -> None:
-        """Set the notes of the operator: small facts that the next manifest keeps beside its state."""
+        """Set notes of the operator: small values that the next manifest stores beside its state."""
 
 
 @dataclass(frozen=True)
 class Operator(ABC):
-    """A node of the plan that has slots: its place, its inputs and the schema of its results."""
+    """A node of the plan that runs in slots: its stage, its inputs and the schema of its results."""
 
     name: str
     stage: int
-    schemas: tuple[pa.Schema, ...]  # of its inputs
+    schemas: tuple[pa.Schema, ...]  # one for each input
     schema: pa.Schema
-    groupings: tuple[Grouping, ...]  # of its inputs
-    follows: str = field(default="", kw_only=True)  # the operator whose slots it shares, in the same stage
+    groupings: tuple[Grouping, ...]  # one for each input
+    follows: str = field(default="", kw_only=True)  # the operator whose layout it shares, in the same stage
     spec: Mapping[str, Any] = field(
         default_factory=dict, kw_only=True, compare=False, repr=False
-    )  # as the query says it
+    )  # as the query declares it
 
     state: ClassVar[StateKind]
 
@@ -144,124 +151,129 @@ class Operator(ABC):
     @property
     @abstractmethod
     def router(self) -> Router:
-        """How its tuples find their slots, unless a plan says otherwise."""
+        """Return the router that the operator uses unless the plan sets another."""
 
     def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
-        """All the ways that there are, to compare what they cost."""
+        """Return all routers that the operator can use; the compiler compares their costs."""
         return [self.router]
 
     def routed(self, router: Router) -> Self | None:
-        """The same, its state in the groups that a router wants; None: it cannot be routed so."""
+        """Return this operator with its state in the groups of `router`; None if that router cannot serve it."""
         return self if router.way == self.router.way else None
 
     @property
     @abstractmethod
     def key_texts(self) -> tuple[str, ...]:
-        """By what its tuples find their slot, for people."""
+        """Return the texts of the key columns or conditions that decide a tuple's slot, shown to users."""
 
     @property
     def band(self) -> BandCondition | None:
-        """The interval in which a pair's numbers must lie, if ranges of them can be its groups."""
+        """Return the band condition of the pairs, if ranges of its number can be the groups; else None."""
         return None
 
     @abstractmethod
     def needs(self, side: int, live: Names) -> Names:
-        """The columns of an input that it reads; `live` are those that are read of its results."""
+        """Return the columns of an input that the operator reads. live: the columns that are read of its results."""
 
     @abstractmethod
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
-        """The same with narrower inputs, and results where it passes columns on."""
+        """Return this operator with narrower inputs, and narrower results where it passes columns on."""
 
     @property
     @abstractmethod
     def takes_whole(self) -> bool:
-        """Whether its producers must put out all columns, whatever it then holds."""
+        """Return whether producers must emit all columns, even those that the operator does not store."""
 
     @property
     def code(self) -> str:
-        """The user's own code that it runs, with its version and settings, which may change while its state goes on."""
+        """Return the path, version and settings of the user's code, which may change while the state continues; empty:
+        none."""
         return ""
 
     # --- which slots it can share --------------------------------------------------------------------------------------
 
     @property
     def may_follow(self) -> bool:
-        """Whether it may share the slots of the operator before it."""
+        """Return whether the operator may share the slots of its producer."""
         return False
 
     @property
     def placement(self) -> Placement | None:
-        """How its results lie in slots, if by values that they still have."""
+        """Return how the results are placed in slots; None unless values that the results still hold decide it."""
         return None
 
     def aligned(self, handed: Sequence[Sequence[Placement]]) -> tuple[Grouping, ...] | None:
-        """Groupings that put every handed tuple where it lies already; None: there are none."""
+        """Return groupings that leave every tuple handed over in its slot; None if there are none."""
         return None
 
     # --- time ----------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def watermark(self, inputs: Sequence[int]) -> int:
-        """No result below it will follow, when none follows of the inputs below theirs."""
+        """Return the time below which no further result follows. inputs: the watermarks of the inputs."""
 
     def watermark_of(self, output: int, inputs: Sequence[int]) -> int:
-        """That of one of its outputs; those whose outputs have times of their own say so."""
+        """Return the watermark of one output. Operators whose outputs have different watermarks override it."""
         return self.watermark(inputs)
 
     @abstractmethod
     def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
         """Return for each input the smallest position that a later tuple can need. State below it has expired.
 
-        inputs: the watermarks of the inputs after the epoch. notes: those that the operator's `owner` wrote in the epoch.
+        inputs: the watermarks of the inputs after the epoch. notes: those that the operator's `owner` wrote in the
+        epoch.
         """
 
     @property
     def longest_window(self) -> int | None:
-        """Microseconds of event time that it looks back, if that is a time."""
+        """Return how far the operator looks back in event time, in microseconds; None if time does not limit it."""
         return None
 
     @property
     def looks_back(self) -> int | None:
-        """How much older than a result what it depends on can be; None: any amount."""
+        """Return how much older than a result its input can be, in microseconds; None: any amount."""
         return self.longest_window
 
     def emitted_before(self, arrived: int | None, notes: Mapping[str, Any]) -> int | None:
-        """A time before which all of its results so far are, when all of its input so far is before `arrived`; None: no
-        time is known. notes: what it keeps beside its state."""
+        """Return a time before which all results so far are, if all input so far is before `arrived`; None if unknown.
+
+        notes: the operator's notes in the manifest.
+        """
         return arrived
 
     @property
     def trims_by_arrival(self) -> bool:
-        """Whether best effort lets its state expire as if nothing could come late."""
+        """Return whether state expires under best effort as if no tuple could arrive late."""
         return False
 
     def complete_from(self, time: int) -> Self:
-        """The same operator, all of whose input comes from a time on, if that makes a difference to it."""
+        """Return this operator for input that is complete from `time` on. Most operators do not depend on it."""
         return self
 
     @property
     def takes_functions(self) -> bool:
-        """Whether functions can be added to it while its state continues."""
+        """Return whether functions can be added while the state continues."""
         return False
 
     def functions_complete_from(self, since: Sequence[Sequence[Any]]) -> Self:
-        """The same operator, to which functions were added; since: the number of each of its functions, and the time from which
-        on all of its input came to it (None: from the beginning)."""
+        """Return this operator with added functions. since: for each function, its number and the time from which it
+        has received all input (None: from the beginning)."""
         return self
 
     @property
     def withholds_before(self) -> int | None:
-        """Windows that began before this time are withheld; None: none are."""
+        """Return the time before which starting windows are withheld; None: no window is."""
         return None
 
     @property
     def colocate_with(self) -> str:
-        """An operator in whose slots it can run whenever all of each of its groups is in one; none: by itself."""
+        """Return the operator whose slots this one can share in epochs in which no group is spread over slots; empty:
+        none."""
         return ""
 
     @property
     def only_exact(self) -> bool:
-        """Whether best effort would make results of it that are wrong, instead of fewer."""
+        """Return whether best effort would make its results wrong instead of incomplete."""
         return False
 
     # --- its state -----------------------------------------------------------------------------------------------------
@@ -269,60 +281,61 @@ class Operator(ABC):
     @property
     @abstractmethod
     def holds_tuples(self) -> bool:
-        """Whether its state is tuples of its inputs: not something made of them, nor nothing."""
+        """Return whether the state consists of input tuples, unchanged."""
 
     @abstractmethod
     def stored(self, side: int) -> set[str]:
-        """Columns that every block of an input's state has."""
+        """Return the columns that every block of an input's state has."""
 
     @property
     def state_tables(self) -> Mapping[str, StateTable]:
-        """Its keyed tables by name: rows that stay until they are changed, in the groups of its first input."""
+        """Return the state tables by name. Their rows stay until they are changed, in the groups of the first input."""
         return {}
 
     def as_sent(self, side: int, tuples: pa.Table) -> pa.Table:
-        """What is sent of tuples by value: themselves, unless less of them is enough."""
+        """Return what is sent of tuples by value: the tuples, or fewer rows if these suffice."""
         return tuples
 
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Return the notes that the operator keeps beside its state, from the notes of its slots; before: None in the first epoch."""
+        """Return the notes to store beside the state, merged from the notes of all slots. before: None in the first
+        epoch."""
         return {key: value for noted in (before or {}, *notes) for key, value in noted.items()}
 
     # --- its work ------------------------------------------------------------------------------------------------------
 
     @abstractmethod
     def run(self, slot: Slot) -> Results:
-        """What it puts out in one slot in one epoch."""
+        """Run one slot in one epoch and yield its results."""
 
     @abstractmethod
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
-        """What it meets when its windows are full, and what it puts out."""
+        """Estimate the load with full windows, and the rate and delay of the results."""
 
     @abstractmethod
     def measured(self, counted: SampleCounts) -> dict[str, float]:
-        """Figures that follow from what was counted on a sample, by the field of `Figures` that they belong to."""
+        """Return the figures that follow from the counts of a sample, by the field of `Figures` that they belong to."""
 
     @property
     def can_spread_group(self) -> bool:
-        """Whether a hot group can be done by several slots."""
+        """Return whether several slots can share a hot group."""
         return False
 
     @property
     def compares_in_loops(self) -> bool:
-        """Whether the pairs of a hot key are compared in a compiled loop, so that they cost little."""
+        """Return whether a compiled loop compares the pairs of a hot key, which makes them cheap."""
         return False
 
     @property
     def relays(self) -> bool:
-        """Whether it puts out its inputs, each as an output of its own."""
+        """Return whether the operator emits each of its inputs as a separate output."""
         return False
 
     def is_result(self, output: int) -> bool:
-        """Whether an output is one of results, and not what it only tells another part of itself."""
+        """Return whether an output holds results, and not data for another part of the same operator."""
         return True
 
     def output_schema(self, output: int) -> pa.Schema:
-        """The schema of one of its outputs; those that have several of different kinds say so."""
+        """Return the schema of one output. Operators with outputs of different schemas override it."""
         return self.schema
 
     # --- for people ------------------------------------------------------------------------------------------------------
@@ -330,21 +343,22 @@ class Operator(ABC):
     @property
     @abstractmethod
     def summary(self) -> str | None:
-        """Itself on one line; None: it is part of another."""
+        """Return the operator on one line; None if it is part of another one."""
 
     @property
     def pairing(self) -> str | None:
-        """How it finds the pairs that it looks for; None: it looks for none."""
+        """Return how a join finds its pairs; None for other operators."""
         return None
 
     @property
     def predicate(self) -> str | None:
-        """What pairs are held against, as it was written; None: nothing is."""
+        """Return the text of the join predicate; None for other operators."""
         return None
 
     @property
     def owner(self) -> str:
-        """Return the operator that represents this one in the plan that a user sees: itself, or one that prepares its input.
+        """Return the operator that represents this one in the plan shown to users: itself, or one that prepares its
+        input.
 
         `keep_from` also gets the notes that the owner wrote in the epoch.
         """
@@ -353,49 +367,52 @@ class Operator(ABC):
 
 @dataclass(frozen=True)
 class AppendingOperator(Operator):
-    """The tuples it is sent become its state as they are: exchange by reference, the message is the block."""
+    """An operator that stores tuples as they are sent. They are exchanged by reference: the message is the block of
+    state."""
 
     state: ClassVar[StateKind] = StateKind.APPENDED
 
     @property
     @abstractmethod
     def expiry_column(self) -> str:
-        """The column by which its state expires."""
+        """Return the column by which the state expires."""
 
     @property
     @abstractmethod
     def arrangement_kind(self) -> Arrangement:
-        """How the rows of a group lie in a block."""
+        """Return the order of the rows of a group in a block."""
 
     def arrangement(self, side: int) -> Arrangement:
-        """The same of one input, if they differ."""
+        """Return the order for one input; operators whose inputs differ override it."""
         return self.arrangement_kind
 
     @abstractmethod
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
-        """What tuples of an input are as state."""
+        """Return the state rows that tuples of an input become. names: the columns to store."""
 
     def rewrites(self, block: Block, before: int, after: int) -> bool:
-        """Whether its slots write anew what is left of a block when the watermark of its input goes from `before` to `after`."""
+        """Return whether slots rewrite the remaining rows of `block` when the input's watermark moves from `before` to
+        `after`."""
         return False
 
     def widened(self, side: int, state: pa.Table) -> pa.Table:
-        """The rows of a block that was written before columns were added to the state, with these."""
+        """Return rows of a block with the columns that were added to the state after the block was written."""
         return state
 
     def merged(self, side: int, state: pa.Table) -> pa.Table:
-        """What the rows of several blocks of an input are in one."""
+        """Return the state rows that replace those of several merged blocks of an input."""
         return state
 
     @property
     def trims_by_merging(self) -> bool:
-        """Whether rows that no longer count leave its state when blocks are merged, and not before."""
+        """Return whether rows that no longer count leave the state only when blocks are merged."""
         return False
 
 
 @dataclass(frozen=True)
 class ReplacingOperator(Operator):
-    """Its state is written anew in every epoch: exchange by value, since tuples do not stay as they come."""
+    """An operator that rewrites its state in every epoch. Tuples are exchanged by value, because they are not stored as
+    sent."""
 
     state: ClassVar[StateKind] = StateKind.REPLACED
     expiry_column: ClassVar[str] = "ts"
@@ -411,7 +428,7 @@ class ReplacingOperator(Operator):
 
 @dataclass(frozen=True)
 class UnkeyedOperator(Operator):
-    """Its tuples have no key: none lies in a slot by its values, and no group of them is hot."""
+    """An operator without a key: the values of a tuple do not decide its slot, and no group is hot."""
 
     @property
     def key_texts(self) -> tuple[str, ...]:
@@ -427,7 +444,7 @@ class UnkeyedOperator(Operator):
 
 @dataclass(frozen=True)
 class SequentialOperator(UnkeyedOperator, ReplacingOperator):
-    """All in one slot, in sequence; whole tuples wait for the watermark."""
+    """An operator that runs in one slot, in sequence. Whole tuples wait for the watermark."""
 
     @property
     def router(self) -> Router:
@@ -450,7 +467,7 @@ class SequentialOperator(UnkeyedOperator, ReplacingOperator):
 
 
 def load_of_waiting(inputs: Sequence[StreamPace]) -> tuple[OperatorLoad, StreamPace]:
-    """Of tuples that only wait for the watermark, all inputs for the slowest."""
+    """Return the load of tuples that only wait for the watermark of the slowest input."""
     from headrace.plan.figures import OperatorLoad, StreamPace
 
     rates, lag = tuple(flow.rate for flow in inputs), max(flow.lag for flow in inputs)

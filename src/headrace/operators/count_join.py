@@ -1,8 +1,8 @@
-"""The join over count windows: an ordered stage that gives tuples their ranks, then a join like any other.
+"""The join over count windows: an ordered stage ranks the tuples, then a join like any other matches them.
 
-On substreams tuples are counted within theirs, so each substream gets its ranks where it lies, in any slot. One that is
-silent keeps its last tuples, however old: state does not expire by rank then, but whenever blocks are merged, what is no
-longer among the last of its substream is dropped. So blocks of any size are merged (`trims_by_merging`).
+On substreams, tuples are counted within their substream, so each substream is ranked in the slot that has it. A silent
+substream keeps its last tuples, however old they are, so state does not expire by rank. Instead, merges drop the rows
+that are no longer among the last of their substream. Blocks of any size are therefore merged (`trims_by_merging`).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ RANK_COLUMNS = (pa.field("__rank", pa.int64()), pa.field("__other", pa.int64()))
 
 @dataclass(frozen=True)
 class RankOperator(SequentialOperator):
-    """Gives the tuples of two streams their numbers, in sequence."""
+    """The operator that ranks the tuples of two streams, in sequence."""
 
     def run(self, slot: Slot) -> Results:
-        if not slot.groups(0):  # all is in one slot
+        if not slot.groups(0):  # one slot runs everything
             return
         given = tuple(slot.notes.get("given", (0, 0)))
         ready = []
@@ -66,8 +66,11 @@ class RankOperator(SequentialOperator):
 
 @dataclass(frozen=True)
 class RankWithinOperator(ReplacingOperator, KeyedOperator):
-    """The same on substreams: numbers within each. How many were given stands among the tuples that wait on the left,
-    one row per substream: the only ones with numbers."""
+    """The operator that ranks tuples within each substream.
+
+    The state of the left input also has one row for each substream with the ranks given so far; only these rows have
+    ranks.
+    """
 
     @property
     def may_follow(self) -> bool:
@@ -108,7 +111,7 @@ class RankWithinOperator(ReplacingOperator, KeyedOperator):
         yield from enumerate((ranked_left, ranked_right))
 
     def _counts(self, given: Mapping[int, Sequence[int]]) -> pa.Table:
-        """A row for every substream: how many of the left and of the right were given their number."""
+        """Return a row for every substream: how many left and right tuples have been ranked."""
         known = {
             "ts": [0] * len(given),
             SUBSTREAM: list(given),
@@ -137,7 +140,7 @@ class RankWithinOperator(ReplacingOperator, KeyedOperator):
 
 @dataclass(frozen=True)
 class CountJoinOperator(JoinOperator):
-    """Its inputs are the two streams of a ranker."""
+    """A join over count windows. Its inputs are the two outputs of a ranker."""
 
     n1: int
     n2: int
@@ -214,7 +217,7 @@ class CountJoinOperator(JoinOperator):
 
 
 def last_of_substream(state: pa.Table, last: int) -> pa.Table:
-    """Without rows that so many of their substream, among these, came after: whatever is to come counts these first."""
+    """Return the last `last` rows of each substream; any later tuple is matched with these only."""
     substreams, ranks = (np.asarray(state.column(name)) for name in (SUBSTREAM, "__rank"))
     newest = np.full(int(substreams.max(initial=-1)) + 1, -1, np.int64)
     np.maximum.at(newest, substreams, ranks)

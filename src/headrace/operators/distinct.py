@@ -1,4 +1,4 @@
-"""The first tuple of a key, and then none of that key for a while."""
+"""The operator that emits the first tuple of a key and drops further tuples of that key for a while."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from headrace.support.durations import format_duration
 
 @dataclass(frozen=True)
 class DistinctOperator(ReplacingOperator, KeyedOperator):
-    """Tuples wait for the watermark; of those that were put out, the ones that can still keep another out are held."""
+    """An operator that holds tuples until the watermark, and emitted tuples while they can suppress a later one."""
 
     within: int
 
     def needs(self, side: int, live: Names) -> Names:
-        return names_of(self.schemas[side].names)  # the sequence is that of whole tuples
+        return names_of(self.schemas[side].names)  # the sequence depends on whole tuples
 
     def stored(self, side: int) -> set[str]:
         return {*self.schemas[side].names, KEPT}
@@ -39,17 +39,15 @@ class DistinctOperator(ReplacingOperator, KeyedOperator):
 
     @property
     def looks_back(self) -> None:
-        return None  # what is kept depends on what was kept before, and so on
+        return None  # a kept tuple depends on earlier ones, without limit
 
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
         held = slot.waiting_rows(0, self.schemas[0].append(pa.field(KEPT, pa.bool_())), groups)
-        waits = held.column(KEPT).fill_null(False)  # what arrived has no mark yet
+        waits = held.column(KEPT).fill_null(False)  # arriving tuples have no mark
         held = held.set_column(held.num_columns - 1, pa.field(KEPT, pa.bool_()), waits)
-        results, kept = keep_first(
-            self.by, self.within, held, min(slot.watermarks_after)
-        )  # best effort changes nothing
+        results, kept = keep_first(self.by, self.within, held, min(slot.watermarks_after))
         slot.replace_rows(0, kept, grouped=True)
         yield 0, results
 

@@ -1,4 +1,4 @@
-"""How a node of a query becomes operators of a plan: what a planner is given, and what it gives."""
+"""The interface between planners and the plan: what a planner receives and returns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headrace.query import nodes
 
 @dataclass(frozen=True)
 class Flow:
-    """Tuples on their way: from one output of a producer through steps."""
+    """Tuples from one output of a producer, and the steps that they pass."""
 
     producer: str
     output: int
@@ -28,16 +28,16 @@ class Flow:
 
 
 class PlanBuilder(Protocol):
-    """The plan as far as it is made."""
+    """The plan under construction."""
 
     def flows(self, node: nodes.Node) -> list[Flow]:
-        """The flows whose union is the output of a node."""
+        """Return the flows whose union is the output of a node."""
 
     def name(self, kind: str) -> str:
-        """A name that nothing else in the plan has."""
+        """Return a name that is unique in the plan."""
 
     def add(self, operator: Operator, *inputs: Sequence[Flow]) -> Flow:
-        """Put an operator into the plan, with edges from its inputs; its first output."""
+        """Add an operator to the plan, with edges from its inputs, and return its first output."""
 
 
 Planner = Callable[[Any, PlanBuilder], Flow | list[Flow]]  # several: their union is the output of the node

@@ -1,6 +1,8 @@
-"""What the two joins share: tuples that become state as they are, groups by key or by content, and the meeting itself.
+"""The base of all joins of two streams: tuples stored as they are, groups by key or by content, and the choice of
+pairs.
 
-Invariant: `run` meets new x (new + old), then old x new: disjoint, and together every pair whose later tuple arrived now.
+Invariant: `run` compares new left with new and old right tuples, then old left with new right tuples. These sets of
+pairs are disjoint and contain every pair whose later tuple arrived in this epoch.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ from headrace.routing.hashing import HASH, hash_rows
 if TYPE_CHECKING:
     from headrace.state.blocks import Block
 
-FEW_ROWS = 50_000  # of several runs: sorting them together costs less than looking into each
+FEW_ROWS = 50_000  # up to this many rows, sorting several runs into one costs less than searching each
 
 
 @dataclass(frozen=True)
 class PairedOperator(Operator):
-    """Operators whose results have columns of the two sides of a join."""
+    """An operator whose results have columns from both sides of a join."""
 
     columns: tuple[JoinColumn, ...]
 
@@ -86,7 +88,8 @@ class JoinOperator(PairedOperator, AppendingOperator):
         return self.on.plain_keys
 
     def used(self, side: str) -> list[str]:
-        """The columns of one side that the predicate looks at; at least one, so that a table of them has rows."""
+        """Return the columns of one side that the predicate reads; at least one, because a table needs a column to have
+        rows."""
         schema = self.schemas[0 if side == "l" else 1]
         named = {path[1].lower() for path in self.on.columns if path[0].lower() == side}
         return [name for name in schema.names if name.lower() in named] or ["ts"]
@@ -94,28 +97,28 @@ class JoinOperator(PairedOperator, AppendingOperator):
     @property
     @abstractmethod
     def strips(self) -> tuple[Strip, ...]:
-        """The window, as one or more strips that together hold every pair it admits, each in one."""
+        """Return the window as strips. Every pair that the window admits is in exactly one strip."""
 
     @property
     @abstractmethod
     def time_window(self) -> tuple[int, int] | None:
-        """W1 and W2, if the window is one over `ts`."""
+        """Return W1 and W2 if the window is over `ts`, else None."""
 
     @abstractmethod
     def admits(self, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> npt.NDArray[np.bool_]:
-        """Which pairs of rows the window admits."""
+        """Return which pairs of rows the window admits."""
 
     @abstractmethod
     def result_ts(self, l: Numbers, r: Numbers) -> Numbers:
-        """The event times of results."""
+        """Return the event times of results from those of their pairs."""
 
     @abstractmethod
     def ts_sql(self, strip: Strip) -> str:
-        """The same in SQL, for pairs of one strip."""
+        """Return the SQL expression of a result's event time, for pairs of one strip."""
 
     @abstractmethod
     def reachable(self, blocks: Sequence[Block], side: int, others: Sequence[pa.Table]) -> Sequence[Block]:
-        """The old blocks of one side that the new tuples of the other can meet."""
+        """Return the old blocks of one side that can match new tuples of the other."""
 
     # --- inputs --------------------------------------------------------------------------------------------------------
 
@@ -156,7 +159,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     @property
     def band(self) -> BandCondition | None:
-        """A condition that can fail must meet the same pairs however slots are cut: it is not routed by ranges."""
+        """Return the band of a predicate that cannot fail. Otherwise the slots would decide which pairs are evaluated."""
         return self.on.band if self.on.safe and not self.keys else None
 
     def needs(self, side: int, live: Names) -> Names:
@@ -167,7 +170,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     @property
     def takes_whole(self) -> bool:
-        return not self.keys  # the group is the hash of the whole content
+        return not self.keys  # the group depends on the whole tuple
 
     # --- whose slots it can share --------------------------------------------------------------------------------------
 
@@ -229,12 +232,12 @@ class JoinOperator(PairedOperator, AppendingOperator):
             yield from ((0, found) for found in self.meet(slot, l, r))
 
     def meet(self, slot: Slot, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
-        """The results of all pairs of two tables."""
+        """Return the results of all pairs of two tables."""
         kernel = equijoin if self.keys else window_join
         return kernel(self, left, right, lambda pairs: slot.count(pairs=pairs))
 
     def pairs_of_tables(self, slot: Slot) -> Iterator[tuple[pa.Table, pa.Table]]:
-        """Tables whose tuples meet in this epoch."""
+        """Return pairs of tables to compare in this epoch."""
         new = [self._without_null_keys(slot.read_blocks(slot.new(side), side), side) for side in (0, 1)]
         if self.keys:
             new = [[concat_runs(tables)] if tables else [] for tables in new]
@@ -248,7 +251,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
         return _by_key(new, old) if self.keys else _by_pairs(new, old)
 
     def _without_null_keys(self, tables: list[pa.Table], side: int) -> list[pa.Table]:
-        """Without tuples that meet nothing, where they are held."""
+        """Drop tuples with a null key, which match nothing. Sides that keep them store them."""
         if not self.keys or self.groupings[side].drop_null:
             return tables
         found = [drop_null_keys(table, [(key.left, key.right)[side] for key in self.keys]) for table in tables]
@@ -268,20 +271,20 @@ def _by_pairs(new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[
 
 
 def join_groupings(left: pa.Schema, right: pa.Schema, on: JoinPredicate) -> tuple[HashGrouping, HashGrouping]:
-    """By the columns of the equalities, or by the whole content."""
+    """Return groupings by the columns of the equalities, or by the whole content."""
     if not on.keys:
         return HashGrouping(tuple(left.names)), HashGrouping(tuple(right.names))
     return key_groupings(on.keys, drop_null=True)
 
 
 def with_group_hash(grouping: HashGrouping, tuples: pa.Table, names: list[str]) -> pa.Table:
-    """Some columns of tuples, and the hash that gives them their group: taken before columns are dropped, it may be of all."""
+    """Return some columns of tuples and the hash of their group. The hash may depend on all columns."""
     hashed = hash_rows(tuples, grouping.columns, grouping.types)
     return tuples.select(names).append_column(HASH, pa.array(hashed))
 
 
 def key_groupings(keys: Sequence[KeyEquality], *, drop_null: bool) -> tuple[HashGrouping, HashGrouping]:
-    """Both inputs by the columns of equalities."""
+    """Return groupings of both inputs by the columns of the equalities."""
     types = tuple(key.type for key in keys)
     return (
         HashGrouping(tuple(key.left for key in keys), types, drop_null=drop_null),
@@ -292,7 +295,7 @@ def key_groupings(keys: Sequence[KeyEquality], *, drop_null: bool) -> tuple[Hash
 def aligned_keys(
     keys: Sequence[KeyEquality], schemas: Sequence[pa.Schema], handed: Sequence[Sequence[Placement]]
 ) -> list[KeyEquality]:
-    """For every place by whose value tuples that are handed over lie, an equality of that value; none: one lacks."""
+    """Return one equality for each column that places the tuples handed over; empty if a column has none."""
     places = len(next(placed for side in handed for placed in side).columns)
     found = [key for place in range(places) if (key := _key_at(keys, schemas, handed, place))]
     return found if len(found) == places else []
@@ -301,7 +304,7 @@ def aligned_keys(
 def _key_at(
     keys: Sequence[KeyEquality], schemas: Sequence[pa.Schema], handed: Sequence[Sequence[Placement]], place: int
 ) -> KeyEquality | None:
-    """The equality whose columns hold, on every side that is handed over, the value at a place."""
+    """Return the equality whose columns hold the value at `place` on every side that is handed over."""
     for key in keys:
         sides = zip((key.left, key.right), schemas, handed, strict=True)
         if all(is_placed_by(column, schema, p, place, key.type) for column, schema, here in sides for p in here):

@@ -1,4 +1,4 @@
-"""What operators share that have one input and keep the tuples of a key together."""
+"""The base class of operators that group their input by key."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from headrace.routing import Grouping, HashGrouping, HashRouter, OneSlotRouter, 
 
 @dataclass(frozen=True)
 class KeyedOperator(Operator):
-    """One input, by the values of some columns: each key in one slot."""
+    """An operator with one input that has all tuples of a key in one slot."""
 
     by: tuple[str, ...]
 
     @property
     def router(self) -> Router:
-        return HashRouter(self.key_texts) if self.key_texts else OneSlotRouter()  # of no columns: all have one key
+        return HashRouter(self.key_texts) if self.key_texts else OneSlotRouter()  # without a key, all tuples share one
 
     def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
         return [self.router, OneSlotRouter()] if self.key_texts else [self.router]

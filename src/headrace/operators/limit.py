@@ -19,7 +19,7 @@ from headrace.routing import HashGrouping
 
 @dataclass(frozen=True)
 class LimitOperator(ReplacingOperator, KeyedOperator):
-    """Tuples wait for the watermark; the state is at most `count` tuples and one counter per key."""
+    """An operator that holds tuples until the watermark. Its state is at most `count` tuples and one counter per key."""
 
     count: int
 
@@ -41,7 +41,7 @@ class LimitOperator(ReplacingOperator, KeyedOperator):
         held = slot.waiting_rows(0, self.schemas[0].append(pa.field(RELEASED, pa.int64())), groups)
         results, kept = release_first(
             self.by, self.count, held, min(slot.watermarks_after)
-        )  # best effort changes nothing
+        )  # the same under best effort
         slot.replace_rows(0, kept, grouped=True)
         yield 0, results
 

@@ -1,4 +1,4 @@
-"""Results in sequence: held back until the watermark passes them."""
+"""The operator that emits results in sequence, once the watermark passes them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class OrderOperator(SequentialOperator):
     """Holds tuples back until no earlier one can arrive, and emits them in sequence."""
 
     def run(self, slot: Slot) -> Results:
-        if not slot.groups(0):  # all is in one slot
+        if not slot.groups(0):  # one slot runs everything
             return
         released, waiting = order.release_in_sequence(slot.waiting_rows(0, self.schemas[0], None), slot.complete_below)
         slot.replace_rows(0, waiting, grouped=False)
@@ -21,7 +21,7 @@ class OrderOperator(SequentialOperator):
 
     @property
     def looks_back(self) -> int:
-        return 0  # a result waits, and is what it was
+        return 0  # waiting does not change a result
 
     @property
     def summary(self) -> str:

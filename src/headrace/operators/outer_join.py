@@ -1,14 +1,14 @@
-"""The outer join over time windows: a join that tells which tuples have met, and behind it those that have not.
+"""The outer join over time windows: a join that marks tuples with a partner, and operators for those without.
 
-    join    meets pairs as the inner join does, and puts out marks: the numbers of kept tuples that are in a pair
-    alone   one for each kept side: holds its tuples (in the same blocks as the join) and their marks, by group; a tuple
-            that leaves its window without a mark comes, with nulls for the other side
+    join    finds pairs as the inner join does, and emits marks: the numbers of kept tuples that are in a pair
+    alone   one for each kept side: holds its tuples (in the same blocks as the join) and their marks, by group. It emits
+            a tuple that leaves its window without a mark, with nulls for the other side
 
-Invariant: a pair is met in one place, in the epoch in which its later tuple arrives, and marked there and then. The time of
-a side's marks is that of the other side less the window: in the epoch in which it passes a tuple, every pair of that tuple
-has been met, and every mark been sent to the one slot that has the tuple's group behind the join. So it does not matter
-where pairs are met, in how many slots, and under which layouts; where all of a group is in one slot, that slot does both, and
-nothing is sent (`beside`). No tuple is held longer than an inner join holds it.
+Invariant: a pair is evaluated in one place, in the epoch in which its later tuple arrives, and marked there. The
+watermark of a side's marks is that of the other side less the window. When it passes a tuple, every pair of that tuple
+has been evaluated and every mark has been sent to the slot that has the tuple's group downstream. Results therefore do
+not depend on where pairs are evaluated, in how many slots, or under which layouts. If each group is in one slot, that
+slot runs both operators and nothing is sent. No tuple is held longer than an inner join holds it.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from headrace.routing.hashing import HASH
 if TYPE_CHECKING:
     from headrace.state.blocks import Block
 
-MARKS = pa.schema([("ts", TS_TYPE), (NUMBER, pa.int64()), (HASH, pa.uint64())])  # of the tuple that has a partner
-ROW = "__row"  # of a table that meets another
+MARKS = pa.schema([("ts", TS_TYPE), (NUMBER, pa.int64()), (HASH, pa.uint64())])  # of a tuple that has a partner
+ROW = "__row"  # the column with the row number in a table that is being joined
 Marks = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
 class OuterJoinOperator(TimeJoinOperator):
-    """Its output 0 are pairs; 1 and 2 are the marks of its left and right tuples."""
+    """The join of an outer join: output 0 has the pairs, outputs 1 and 2 the marks of left and right tuples."""
 
     how: str
 
@@ -58,19 +58,19 @@ class OuterJoinOperator(TimeJoinOperator):
 
     @property
     def band(self) -> None:
-        """Marks find their tuples by the hash: it is not routed by ranges."""
+        """Return None: ranges cannot be groups, because marks find their tuples by hash."""
         return None
 
     @property
     def may_follow(self) -> bool:
-        return False  # marks lie by the groups of its tuples, which are those of all its keys
+        return False  # marks are placed by the hash of all keys
 
     @property
     def placement(self) -> None:
-        return None  # what is behind it also gets tuples without a partner
+        return None  # operators downstream also receive tuples without a partner
 
     def watermark_of(self, output: int, inputs: Sequence[int]) -> int:
-        """Of marks: no tuple that has come and is below it can meet another."""
+        """Return the watermark of an output; for marks, no tuple below it can still find a partner."""
         return self.keep_from(inputs, {})[output - 1] if output else self.watermark(inputs)
 
     @property
@@ -103,7 +103,7 @@ class OuterJoinOperator(TimeJoinOperator):
 
     @cached_property
     def _counting(self) -> JoinOperator:
-        """The same join, whose results also say which rows of the tables they are made of."""
+        """Return this join with the row numbers of each result's tuples as further columns."""
         columns = tuple(JoinColumn(f"{ROW}{side}", "lr"[side], ROW) for side in self.kept)
         schema = pa.schema([*self.schema, *((name, pa.int64()) for name, _, _ in columns)])
         return replace(self, columns=(*self.columns, *columns), schema=schema)
@@ -114,7 +114,7 @@ class OuterJoinOperator(TimeJoinOperator):
 
 
 class _MatchRecorder:
-    """A table of one side that meets others, and which of its rows have met a partner."""
+    """A table of one side of the join, and which of its rows have a partner."""
 
     def __init__(self, side: int, table: pa.Table) -> None:
         self.side, self.table = side, table
@@ -122,7 +122,7 @@ class _MatchRecorder:
     @cached_property
     def numbered(self) -> pa.Table:
         rows = pa.array(np.arange(self.table.num_rows))
-        return self.table.drop_columns([NUMBER]).append_column(ROW, rows)  # results have no use for it
+        return self.table.drop_columns([NUMBER]).append_column(ROW, rows)  # results do not need the number
 
     @cached_property
     def marked(self) -> Marks:
@@ -134,14 +134,14 @@ class _MatchRecorder:
 
 @dataclass(frozen=True)
 class UnmatchedOperator(PairedOperator, AppendingOperator):
-    """Tuples of one side of a join, and the marks of those that have a partner.
+    """The tuples of one side of a join, and the marks of those that have a partner.
 
     The windows are the join's. It never follows the join: a hot key of the join may be in several slots.
     """
 
     joined: str  # the join
     side: str  # l or r
-    by: tuple[str, ...]  # columns of the key; none: tuples lie by their content
+    by: tuple[str, ...]  # columns of the key; none: tuples are placed by their content
 
     # --- its inputs --------------------------------------------------------------------------------------------------
 
@@ -163,12 +163,13 @@ class UnmatchedOperator(PairedOperator, AppendingOperator):
 
     @property
     def _own(self) -> list[tuple[str, str]]:
-        """What a result has of its tuple: (name in the result, name there); which substream it is of, both sides know."""
+        """Return the columns that a result takes from its tuple: (name in the result, name in the tuple). Both sides
+        have the substream."""
         return [(out, column) for out, side, column in self.columns if side == self.side or column == SUBSTREAM]
 
     @property
     def takes_whole(self) -> bool:
-        return not self.by  # the group is the hash of the whole content
+        return not self.by  # the group depends on the whole tuple
 
     # --- whose slots it can share --------------------------------------------------------------------------------------
 
@@ -193,7 +194,7 @@ class UnmatchedOperator(PairedOperator, AppendingOperator):
 
     @property
     def looks_back(self) -> int:
-        return 0  # the join does
+        return 0  # the join looks back
 
     @property
     def expiry_column(self) -> str:
@@ -207,7 +208,7 @@ class UnmatchedOperator(PairedOperator, AppendingOperator):
         return Arrangement.ANYHOW if side == 1 else self.arrangement_kind
 
     def merged(self, side: int, state: pa.Table) -> pa.Table:
-        """A tuple that meets a partner in every epoch is marked in each: once is enough."""
+        """Drop repeated marks: a tuple is marked in every epoch in which it finds a partner, and one mark is enough."""
         if side == 0:
             return state
         numbers, first = np.unique(_numbers(state, slice(None)), return_index=True)
@@ -247,7 +248,8 @@ class UnmatchedOperator(PairedOperator, AppendingOperator):
                 yield 0, self._padded(arrow.take_rows(table.select(self._read), rows[mine]))
 
     def _marks(self, slot: Slot, first: int, end: int) -> list[Numbers]:
-        """Of tuples in [first, end): a block of marks may be of a whole window."""
+        """Return the numbers of marked tuples in [first, end). The range matters: a block of marks can span a whole
+        window."""
         blocks = [b for b in (*slot.old(1), *slot.new(1)) if _within(b, first, end)]
         found = [(table, times(table)) for table in slot.read_blocks(blocks, 1)]
         return [_numbers(table, (at >= first) & (at < end)) for table, at in found]
@@ -257,7 +259,7 @@ class UnmatchedOperator(PairedOperator, AppendingOperator):
         return list(dict.fromkeys(["ts", *(column for _, column in self._own)]))
 
     def _padded(self, tuples: pa.Table) -> pa.Table:
-        """Results with nulls for the other side."""
+        """Return results with nulls for the other side."""
         own = dict(self._own)
         columns = [
             tuples.column(own[name]) if name in own else pa.nulls(tuples.num_rows, self.schema.field(name).type)
@@ -271,7 +273,7 @@ class UnmatchedOperator(PairedOperator, AppendingOperator):
         held = (tuples.rate * max(marks.lag - tuples.delay, 0.0), marks.rate * max(marks.lag - marks.delay, 0.0))
         results = tuples.rate * figures.matching.get(self.name, 0.0)
         lag = max(tuples.lag, marks.lag)
-        sending = (0.0, marks.rate)  # its tuples lie in blocks that the join is sent
+        sending = (0.0, marks.rate)  # its tuples are in blocks that the join receives anyway
         return OperatorLoad(rates, sending, held, 0.0, results), StreamPace(results, lag, marks.lag)
 
     def measured(self, counted: SampleCounts) -> dict[str, float]:
@@ -289,14 +291,14 @@ class UnmatchedOperator(PairedOperator, AppendingOperator):
 
 
 def _within(block: Block, low: int | None, high: int) -> bool:
-    """Whether a block may have tuples in [low, high)."""
+    """Return whether a block may have tuples in [low, high)."""
     if block.low is None or block.high is None:
         return False
     return block.low < high and (low is None or block.high >= low)
 
 
 def _between(tables: Sequence[pa.Table], low: int | None, high: int) -> Iterator[tuple[pa.Table, Numbers]]:
-    """The rows in [low, high) of the tables that have some."""
+    """Yield the tables with rows in [low, high), and the numbers of those rows."""
     for table in tables:
         at = times(table)
         rows = np.flatnonzero(at < high if low is None else (at < high) & (at >= low))

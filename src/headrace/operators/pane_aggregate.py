@@ -1,7 +1,7 @@
 """The aggregate over time windows whose state is one row of partials per group and pane.
 
-Functions may be added while the state continues. Rows that were written before have null for the partials of these, and windows
-that began before all tuples came to a function have null for it.
+Functions may be added while the state continues. Older rows have null for the partials of an added function. A result
+has null for a function if its window starts before the function has received all tuples.
 """
 
 from __future__ import annotations
@@ -49,7 +49,8 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
                 found = found.set_column(found.schema.get_field_index(name), self.schema.field(name), values)
         return found
 
-    # --- functions that were added -------------------------------------------------------------------------------------
+    # --- functions that were added
+    # -------------------------------------------------------------------------------------
 
     @property
     def takes_functions(self) -> bool:
@@ -79,7 +80,7 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
 
     @cached_property
     def _added_columns(self) -> set[str]:
-        """The partials of functions that were added; those of function n have its number in their names."""
+        """Return the partial columns of added functions. Their names contain the number of the function."""
         added = tuple(f"__f{number}m" for number, time in self.since if time is not None)
         return {name for name in self.made if added and name.startswith(added)}
 

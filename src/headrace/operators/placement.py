@@ -1,4 +1,4 @@
-"""How tuples lie in slots, so that an operator behind can find them there and needs no exchange."""
+"""Placement of results in slots, which lets a downstream operator run there without an exchange."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Types = tuple[pa.DataType, ...] | None
 
 @dataclass(frozen=True)
 class Placement:
-    """By the values of some columns, each of which may stand under several names."""
+    """Placement by the values of some columns. Each value may be in several columns of the result."""
 
     leader: str
     columns: tuple[frozenset[str], ...]
@@ -19,13 +19,13 @@ class Placement:
 
 
 def is_placed_by(column: str, schema: pa.Schema, placed: Placement, place: int, kind: pa.DataType) -> bool:
-    """Whether a column, hashed as a type, lies where tuples are placed by their value at a place."""
+    """Return whether `column`, hashed as `kind`, has the value at `place` that places the tuples."""
     hashed_as = placed.types[place] if placed.types is not None else schema.field(column).type
     return column in placed.columns[place] and _hashes_like(hashed_as) == _hashes_like(kind)
 
 
 def _hashes_like(kind: pa.DataType) -> pa.DataType:
-    """Whole numbers of any width hash alike, and so do floating point numbers (`headrace.routing.hashing`)."""
+    """Return the type that `headrace.routing.hashing` hashes `kind` as: all integers hash alike, and so do all floats."""
     if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
         return pa.int64()
     return pa.float64() if pa.types.is_floating(kind) else kind

@@ -1,6 +1,6 @@
-"""The aggregate over sessions: a row of partials per open session where its functions allow it, else its tuples.
+"""The aggregate over sessions: one row of partials per open session if its functions allow it, else the tuples.
 
-Invariant: a row stays until its session is complete, which needs its last `ts` only: how long ago it began does not matter.
+Invariant: a row stays until its session is complete. This depends only on the session's last `ts`, not on its start.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class SessionOperator(ReplacingOperator, WithholdingOperator):
 
     @property
     def withholds_before(self) -> int | None:
-        """A session that begins later has nothing in the gap before it, where all of the input came."""
+        """Return the earliest start of a session that is certainly whole: the input is complete over the gap before it."""
         return None if self.whole_from is None else min(self.whole_from + self.gap, FOREVER)
 
     def watermark(self, inputs: Sequence[int]) -> int:
@@ -47,18 +47,18 @@ class SessionOperator(ReplacingOperator, WithholdingOperator):
     @property
     @abstractmethod
     def held_schema(self) -> pa.Schema:
-        """Of its state, where there is none yet."""
+        """Return the schema of the state before any row exists."""
 
     @abstractmethod
     def closed(self, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-        """(the results of the sessions that are complete, what is held of the others)."""
+        """Return the results of complete sessions and the rows to keep for the open ones."""
 
     def run(self, slot: Slot) -> Results:
         if not (groups := slot.groups(0)):
             return
         held = slot.waiting_rows(0, self.held_schema, groups)
         if held.num_rows:
-            results, kept = self.closed(held, min(slot.watermarks_after))  # best effort changes nothing
+            results, kept = self.closed(held, min(slot.watermarks_after))  # the same under best effort
             slot.replace_rows(0, kept, grouped=True)
             if self.withholds_before is not None:
                 whole = np.asarray(results.column("window_start").cast(pa.int64())) >= self.withholds_before
@@ -75,7 +75,7 @@ class SessionOperator(ReplacingOperator, WithholdingOperator):
 
     def measured(self, counted: SampleCounts) -> dict[str, float]:
         found = {"results": counted.out / counted.span, "held": counted.held}
-        if counted.sent is not None and counted.arrived[0]:  # what is handed over inside a slot is not sent
+        if counted.sent is not None and counted.arrived[0]:  # tuples handed over inside a slot are not sent
             found["partials"] = counted.sent / counted.arrived[0]
         return found
 

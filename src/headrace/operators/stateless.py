@@ -1,4 +1,4 @@
-"""Stateless steps in slots of their own: only the strategy that gives every operator a stage makes these."""
+"""The operator that runs stateless steps in separate slots; only the strategy `operator` plans it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.support.event_time import NEVER
 
 @dataclass(frozen=True)
 class StatelessOperator(UnkeyedOperator):
-    """Stateless steps in slots of their own, as the strategy `operator` plans them."""
+    """Stateless steps in separate slots, as the strategy `operator` plans them."""
 
     steps: tuple[Step, ...]
 
@@ -32,7 +32,7 @@ class StatelessOperator(UnkeyedOperator):
         return columns_before(self.steps, live)
 
     def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
-        """It has no state: its tuples lie by whatever they still have."""
+        """Return the operator with narrower steps. Having no state, it places tuples by whichever columns remain."""
         groupings = (HashGrouping(tuple(schemas[0].names)),)
         steps = narrow_table_steps(self.steps, dict(table_columns_needed(self.steps, live)))
         return replace(self, schemas=schemas, schema=schema_after(steps, schemas[0]), groupings=groupings, steps=steps)

@@ -1,4 +1,4 @@
-"""The aggregate over time windows: in panes where its functions allow it, else over the tuples themselves."""
+"""The planner of aggregates over time windows: in panes where the functions allow it, else over the tuples."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ def plan(node: nodes.TimeAggregate, sofar: PlanBuilder) -> Flow:
 
 
 def time_windows(over: nodes.TimeWindows) -> WindowGrid:
-    """The windows that a query asks for, as kernels compute them; those of a zone with where its days begin."""
+    """Return the windows that a query asks for, as kernels compute them; with a time zone, they know where its days
+    begin."""
     if over.zone is not None:
         return LocalDayWindows(over.window // DAY, over.offset // DAY, local_days(over.zone))
     return RegularWindows(over.window, over.every, over.offset)

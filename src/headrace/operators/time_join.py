@@ -132,7 +132,7 @@ def plan(node: nodes.TimeJoin, sofar: PlanBuilder) -> Flow | list[Flow]:
 
 
 def window_overlap(span: float, w1: float, w2: float) -> float:
-    """The share of all pairs of two streams over a span that lie within each other's windows.
+    """Return the share of all pairs of two streams over a span that are within each other's windows.
 
     >>> window_overlap(10.0, 10.0, 10.0)
     1.0

@@ -1,4 +1,5 @@
-"""The first tuples of each group and window in an order: over panes for time windows, over the tuples for sessions."""
+"""The first tuples of each group and window in a given order: over panes for time windows, over the tuples for
+sessions."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from headrace.routing import HashGrouping
 
 @dataclass(frozen=True)
 class RankingOperator(OverTuples):
-    """Its results are tuples with their ranks; which ones depends on whole tuples, whose sequence decides ties."""
+    """An operator whose results are tuples with their ranks. It needs whole tuples, because their sequence decides
+    ties."""
 
     n: int
     order_sql: tuple[str, ...]
@@ -30,7 +32,7 @@ class RankingOperator(OverTuples):
         return nodes.top_summary(self.n, self.by, window, ", ".join(self.texts))
 
     def windows_in(self, results: pa.Table) -> int:
-        """How many windows, each of one group, results are of."""
+        """Return the number of windows in `results`, counted once per group."""
         return int(pc.sum(pc.equal(results.column("rank"), 1)).as_py() or 0)
 
 
@@ -40,7 +42,7 @@ class WindowTopOperator(RankingOperator, WindowAggregate):
 
     @property
     def holds_tuples(self) -> bool:
-        return False  # it holds some of them with what it knows of their panes: its blocks are of no use to others
+        return False  # rows also have columns of their panes, so other operators cannot share the blocks
 
     @property
     def expiry_column(self) -> str:

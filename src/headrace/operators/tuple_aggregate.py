@@ -1,4 +1,4 @@
-"""The aggregate over time windows that needs the tuples of a window themselves."""
+"""The aggregate over time windows whose functions need the tuples themselves."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Durable state of a query: immutable blocks, and a log of manifests that say which blocks count.
+"""Durable state of a query: immutable blocks, and a log of manifests that name the blocks in use.
 
     state after epoch n  =  the blocks named by manifests/n, and nothing else
 
-Layers, each knowing only the one before: storage (files), blocks (Arrow data), manifest (the record), store
-(the folder and its one writer).
+Layers, each of which uses only the one before: storage (files), blocks (Arrow data), manifest (the record of an epoch),
+store (the folder and its single writer).
 """
 
 from __future__ import annotations

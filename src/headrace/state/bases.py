@@ -2,22 +2,22 @@
 
 `headrace.state.state_tables` describes which rows count.
 
-An epoch adds the rows that it changed, so blocks hold ever more rows than the table. A group whose whole table is written
-once more, its base, needs nothing older. Bases are renewed a few groups at a time, oldest first; once every group has one
-from after epoch n, blocks that end with epoch n are dropped. While rows are only added nothing is renewed; and where all
-rows of an epoch have been written again meanwhile, its blocks go without a base.
+An epoch adds the rows that it changed, so blocks hold more and more rows than the table has. A base is one whole group,
+written again; nothing older in the group is needed. Bases are renewed a few groups at a time, oldest first. Once every
+group has a base from after epoch n, the blocks that end with epoch n are dropped. Nothing is renewed while rows are
+only added. If all rows of an epoch have been written again, its blocks are dropped without a base.
 
-    stored rows    <  about 3 times the live ones, and some thousands; about 2 times when the same keys go on changing
-    written rows   about 2 or 3 for each row that changed, and what merging takes
-    in one epoch   what changed, and bases of at most MOST times what the epoch before changed, or one group's; and about
-                   two merges, each of at most twice what changed, or FEW rows, or one in SHARE of what is stored, and of
-                   LITTLE bytes or one in SHARE
+    stored rows    <  about 3 times the live rows plus some thousands; about 2 times if the same keys keep changing
+    written rows   about 2 or 3 for each row that changed, plus merges
+    in one epoch   the changes; bases of at most `RENEWED_PER_CHANGED` times the changes of the epoch before, or of one
+                   group; and about two merges, each of at most twice the changes, or `MERGE_ROWS_ALLOWED` rows, or one
+                   in `SHARE` of the stored rows, and of `LITTLE` bytes or one in `SHARE`
     blocks         some hundreds
 
-The more is stored, the more is renewed for each row that changes. That matters when all bases are equally old, as after a
-first load: the oldest block then stays until the last of them was renewed. A merge takes a small part of the table, so that
-no epoch takes much longer than others, and a block is not kept for long by its newest row. Rows may be large, such as arrays
-in bytes: blocks of much are few without being merged.
+The more is stored, the more is renewed for each row that changes. This matters when all bases are equally old, as after
+an initial load: the oldest block then stays until the last base has been renewed. A merge takes a small part of the
+table, so that no epoch takes much longer than others and no block is kept for long by its newest row. The limit in
+bytes is for large rows, such as arrays: few such blocks exist, and they need no merge.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ from headrace.state.blocks import Block
 from headrace.state.manifest import EpochRange, TableState
 from headrace.state.merge_planning import FAN_IN, MOST_MERGED_BYTES, MOST_MERGED_ROWS, group_by_size
 
-WASTE = 1.5  # stored rows for a live one from which on bases are renewed
-SMALL = 10_000  # rows that may be stored besides: not worth to look at
-FEWEST_RENEWED = 1_000  # rows that are renewed in an epoch which changed fewer, so that waste does not stay
-RENEWED_PER_CHANGED = 3  # rows that are renewed for one that changed
-MERGE_ROWS_ALLOWED = 30_000  # rows that a merge may always have
-LITTLE = 4 << 20  # bytes that it may always have
-SHARE = 256  # a merge may have one row, or byte, in so many of those that are stored: what keeps blocks few
-MOST_AGES = 256  # numbers of a table in a manifest that say how many rows of which epochs are live
+WASTE = 1.5  # stored rows per live row above which bases are renewed
+SMALL = 10_000  # wasted rows that are not worth a renewal
+FEWEST_RENEWED = 1_000  # rows that an epoch with few changes renews, so that waste does not stay
+RENEWED_PER_CHANGED = 3  # rows that are renewed for each changed row
+MERGE_ROWS_ALLOWED = 30_000  # a merge may always have this many rows
+LITTLE = 4 << 20  # a merge may always have this many bytes
+SHARE = 256  # a merge may have 1/SHARE of the stored rows or bytes, which keeps blocks few
+MOST_AGES = 256  # entries that a manifest stores about the epochs of one table
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def groups_to_renew(state: TableState, last: int, parts: int) -> tuple[int, ...]
 
 
 def changed_row_count(state: TableState, last: int) -> int:
-    """About how many rows an epoch wrote that are not the base of their group."""
+    """Return about how many rows an epoch wrote that are not the base of their group."""
     written = sum(block.rows for block in state.blocks if block.high == last)
     return max(written - sum(n for n, renewed in zip(state.rows, state.renewed, strict=True) if renewed == last), 0)
 
@@ -88,7 +88,7 @@ def needed_blocks(
 
 
 def _hidden_left_out(blocks: Sequence[Block], ages: Sequence[EpochRange]) -> tuple[Block, ...]:
-    """Without those whose rows have all been written again, or are gone."""
+    """Return the blocks without those whose rows have all been replaced or deleted."""
     live, gone = [age for age in ages if age.live], [age for age in ages if age.gone]
     dead = [b for b in blocks if not _meets(b, live)]
     marks = {b.name for b in dead if _meets(b, gone)}
@@ -104,7 +104,7 @@ def _hidden_left_out(blocks: Sequence[Block], ages: Sequence[EpochRange]) -> tup
 
 
 def _meets(block: Block, ages: Sequence[EpochRange]) -> bool:
-    """Whether a block may have rows of one of these."""
+    """Return whether a block may have rows of one of these epoch ranges."""
     place = bisect_left(ages, _low(block), key=lambda age: age.last)
     return place < len(ages) and ages[place].first <= _high(block)
 
@@ -118,26 +118,26 @@ def _high(block: Block) -> int:
 
 
 def add_epoch(before: Sequence[EpochRange], told: Sequence[ChangeSummary], epoch: int) -> tuple[EpochRange, ...]:
-    """Return what is known of the epochs of a table after one more."""
+    """Return the epoch ranges of a table after one more epoch. told: the changes that the slots reported."""
     died = Counter[int]()
     for each in told:
         for at, many in each.died.items():
             place = bisect_left(before, at, key=lambda age: age.last)
             if place == len(before) or before[place].first > at:
-                raise StateError(f"rows of epoch {at} are said to be replaced in epoch {epoch}, but there are none")
+                raise StateError(f"epoch {epoch} reports replaced rows of epoch {at}, which has no rows")
             died[place] += many
     now = [replace(age, live=age.live - died[place]) for place, age in enumerate(before)]
     if any(age.live < 0 for age in now):
-        raise StateError(f"more rows of an epoch are said to be replaced in epoch {epoch} than it had")
+        raise StateError(f"epoch {epoch} reports more replaced rows of an earlier epoch than that epoch had")
     now.append(EpochRange(epoch, epoch, sum(each.born for each in told), sum(each.gone for each in told)))
     return tuple(age for age in now if age.live or age.gone)
 
 
 def limit_ages(ages: Sequence[EpochRange], blocks: Sequence[Block]) -> tuple[EpochRange, ...]:
-    """Return those of which something is stored; old ones some together, if they are many."""
+    """Return the ranges that still have stored rows. If there are too many, old neighbours are combined."""
     lows, highs = sorted(map(_low, blocks)), sorted(map(_high, blocks))
     left = [a for a in ages if a.live or bisect_right(lows, a.last) > bisect_left(highs, a.first)]
-    half = MOST_AGES // 4 * 2  # the older ones
+    half = MOST_AGES // 4 * 2  # the older half
     while len(left) > MOST_AGES:
         pairs = zip(left[0:half:2], left[1:half:2], strict=True)
         left[:half] = [EpochRange(a.first, b.last, a.live + b.live, a.gone + b.gone) for a, b in pairs]

@@ -3,8 +3,8 @@
     no row of a block is used unless  size(file) = block.bytes,  xxh3(file) = block.checksum,
                                       rows(file) = block.rows
 
-Size and checksum are tested before Arrow reads a byte. The rows of group g are offsets[g] .. offsets[g + 1] - 1. The file
-stores the number of rows of each group, in numbers as small as the largest allows.
+Size and checksum are verified before Arrow reads a byte. The rows of group g are offsets[g] .. offsets[g + 1] - 1. The
+file stores the number of rows of each group, in the smallest integer type that fits the largest number.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from headrace.state.storage import Data, Storage
 
 Offsets = npt.NDArray[np.int64]
 
-GROUPS = b"headrace.groups"  # bytes of a number, then as many numbers as there are groups: the rows of each
-LARGE = 64 << 10  # bytes that are worth a write of their own
-REPAIR = "Restore the state folder from a backup, or start afresh in a new, empty folder"
+GROUPS = b"headrace.groups"  # one byte with the width of a number, then the number of rows of each group
+LARGE = 64 << 10  # bytes from which on a buffer gets a separate write
+REPAIR = "Restore the state folder from a backup, or start over in a new, empty folder"
 
 _FOLDER, _ENDING = "blocks/", ".arrow"
 _BLOCK_NAME = re.compile(r"blocks/e([0-9]{9,12})-s[0-9]{1,9}-p[0-9]{1,9}-a[0-9]{1,18}-[0-9a-f]{8,32}\.arrow")
@@ -58,7 +58,7 @@ class Block:
 
     @staticmethod
     def from_json(data: object) -> Block:
-        """Trusts nothing: a manifest may have been written by anyone."""
+        """Return the block that a manifest stores. Every value is checked, because anyone may have written the file."""
         if not isinstance(data, list) or len(data) != len(_VALID):
             raise CorruptState(f"not the description of a block: {data!r:.200}. {REPAIR}")
         name, *others = data
@@ -120,7 +120,7 @@ def epoch_of(name: str) -> int:
 
 
 def data_checksum(*data: Data) -> str:
-    """Of the bytes of these, one after the other."""
+    """Return the checksum of these bytes, one after the other."""
     found = xxhash.xxh3_128()
     for part in data:
         found.update(memoryview(part))
@@ -135,7 +135,7 @@ def write_block(
     low: int | None,
     high: int | None,
 ) -> Block:
-    """Write a table as a block (not synced yet) and describe it from memory, not from what the disk says."""
+    """Write a table as a block (not synced yet). Its description is computed from memory, not read from the disk."""
     epoch_of(name)
     data = _serialise(table, offsets, name)
     size = sum(memoryview(part).nbytes for part in data)
@@ -145,20 +145,20 @@ def write_block(
         storage.write(name, *data)
     except OSError as error:
         raise StateError(
-            f"cannot write block {name}: {error}. Nothing was committed: make room, then start again"
+            f"cannot write block {name}: {error}. Nothing was committed: free disk space, then start again"
         ) from error
     return block
 
 
 def content_checksum(table: pa.Table) -> str:
-    """The checksum that a block of this table would have, without groups."""
+    """Return the checksum that a block of this table would have without groups."""
     return data_checksum(*_serialise(table, None, "of a table"))
 
 
 class _Parts(list[Data]):
-    """What Arrow writes, as it writes it: large buffers are those of the table, small ones are put together."""
+    """The output of an Arrow writer: large buffers of the table without a copy, small writes collected."""
 
-    closed = False  # as a file says it
+    closed = False  # Arrow expects this attribute of a file
 
     def write(self, data: Data) -> int:
         size = memoryview(data).nbytes
@@ -185,7 +185,7 @@ def _serialise(table: pa.Table, offsets: Offsets | None, name: str) -> Sequence[
 
 
 def _batches(table: pa.Table) -> list[pa.RecordBatch]:
-    """One, or as many as text of more than 2 GiB needs."""
+    """Return the record batches of a table: one, or several if it has more than 2 GiB of text."""
     batches = (table if table.nbytes > SAFE else table.combine_chunks()).to_batches()
     return batches or [pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)]
 
@@ -206,7 +206,7 @@ def _rows_of_groups(offsets: Offsets) -> bytes:
 
 
 def _checked(offsets: Offsets | None, rows: int, name: str) -> Offsets | None:
-    """Offsets rise from 0 to the number of rows."""
+    """Raise unless the offsets rise from 0 to the number of rows; return them."""
     if offsets is None:
         return None
     rising = offsets.ndim == 1 and offsets.size > 0 and not np.any(offsets[1:] < offsets[:-1])
@@ -231,16 +231,14 @@ def _has_extension(kind: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class OpenBlock:
-    """A verified block; its table is a view of the mapped file."""
+    """A verified block. Its table is a view of the mapped file."""
 
     table: pa.Table
     offsets: Offsets | None
-    known: set[Any] = attribute(
-        default_factory=set, compare=False
-    )  # what else was found to be so of it: looked at once
+    known: set[Any] = attribute(default_factory=set, compare=False)  # further checks that this block has passed
 
     def slice(self, groups: Sequence[int] | npt.NDArray[Any] | None) -> pa.Table:
-        """Rows of some groups (ascending ids), of the whole block for None; never a copy."""
+        """Return the rows of some groups (ascending ids), or the whole block for None, without a copy."""
         if groups is None:
             return self.table
         if self.offsets is None:
@@ -258,7 +256,7 @@ def _ascending(groups: Sequence[int] | npt.NDArray[Any], count: int) -> Offsets:
 
 
 def _runs(offsets: Offsets, ids: Offsets) -> list[tuple[int, int]]:
-    """Row intervals of the groups; intervals that touch are one."""
+    """Return the row intervals of the groups; adjacent intervals are joined."""
     starts, stops = offsets[ids], offsets[ids + 1]
     filled = starts < stops
     starts, stops = starts[filled], stops[filled]
@@ -270,7 +268,7 @@ def _runs(offsets: Offsets, ids: Offsets) -> list[tuple[int, int]]:
 
 
 class BlockReader:
-    """Opens blocks and keeps the latest ones mapped; every mapping is verified before it is used."""
+    """A reader that keeps the latest blocks mapped and verifies every mapping before use."""
 
     def __init__(self, storage: Storage, capacity: int = 1024) -> None:
         self.storage = storage
@@ -292,7 +290,7 @@ class BlockReader:
         return opened
 
     def keep_only(self, names: Set[str]) -> None:
-        """Let go of blocks that are no longer live: a mapping would keep their deleted files on the disk."""
+        """Close blocks that are no longer live, because a mapping keeps a deleted file on the disk."""
         with self._lock:
             for key in [key for key in self._open if key[0] not in names]:
                 del self._open[key]
@@ -347,7 +345,7 @@ def _parse(data: pa.Buffer, name: str) -> OpenBlock:
 
 
 def _stored_offsets(metadata: dict[bytes, bytes]) -> Offsets | None:
-    """Take our entry out of the metadata, which is then the user's again."""
+    """Take headrace's entry out of the metadata, which leaves the user's metadata."""
     rows = metadata.pop(GROUPS, None)
     if rows is None:
         return None
@@ -359,7 +357,7 @@ def _stored_offsets(metadata: dict[bytes, bytes]) -> Offsets | None:
 
 
 def blocks_by_name(blocks: Sequence[Block]) -> Mapping[str, Block]:
-    """One description per name; two that disagree are refused."""
+    """Return the blocks by name; raise if two descriptions of a block differ."""
     found: dict[str, Block] = {}
     for block in blocks:
         if found.setdefault(block.name, block) != block:

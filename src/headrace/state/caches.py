@@ -1,37 +1,38 @@
-"""Tables in place: between epochs a table of a substream stays on the machine, in a file that is mapped, a cache.
+"""Caches of state tables: between epochs, the table of a substream stays on its machine, in a mapped file.
 
-Blocks are the state; a cache only spares reading them. Every attempt of a task has a stamp that nobody else ever has. The
-driver notes, for every table of every substream, the stamp of the attempt that opened it last, of those whose epoch was
-committed, whether it had a cache or not.
+Blocks are the state; a cache only saves reading them. Every attempt of a task has a unique stamp. For every table of
+every substream, the driver notes the stamp of the last committed attempt that opened it, with or without a cache.
 
-    a cache is used   iff   its header is whole, it is of this run, operator, table, substream and shape, it is not
-                            marked as being changed, and its stamp is the one that the driver noted
+    a cache is used   iff   its header is whole; it belongs to this run, operator, table, substream and shape; it is not
+                            marked as being changed; and its stamp is the one that the driver noted
 
-Invariants, from which it follows that what is used is the state of the last manifest:
+Invariants, from which it follows that a cache in use equals the state of the last manifest:
 
-1. Who opens a table locks its name first, alone; the lock ends with the process, however that ends. Only who has it reads,
-   writes or replaces the file of that name.
-2. A cache is marked before its table is handed out, and a new file is marked when it gets its name. It is unmarked, with the
-   stamp of the attempt, when the table is whole again and the block with its changes was written. So a cache without a mark
-   is what the attempt of its stamp made of the table, all of it.
-3. An attempt reports every table that it opened, and the note moves when the manifest that has its changes was committed,
-   never before. So an attempt that died, was not heard, or was one of two, leaves stamps that nobody looks for.
+1. A task locks the name of a table exclusively before it opens the cache. The lock ends with the process, in whatever
+   way that ends. Only its owner reads, writes or replaces the file of that name.
+2. A cache is marked before its table is handed out, and a new file is marked when it gets its name. The mark is removed,
+   and the attempt's stamp written, when the table is whole again and the block with its changes was written. A cache
+   without a mark is therefore the complete table as the attempt of its stamp left it.
+3. An attempt reports every table that it opened. The driver's note changes only after the commit of the manifest with
+   the changes. An attempt that died, was not heard or was one of two therefore leaves stamps that match no note.
 
-A cache that cannot be used is replaced; why is told. What has no room, on the disk or within the limit, or is locked by
-another attempt, lives in memory for its epoch: nothing fails. Space is reserved before it is mapped: a hole in a file would
-kill the process when the disk is full. Nothing is synced: after a crash of the machine its caches are those of another boot.
+A cache that cannot be used is replaced, and the reason is reported. If the disk or the limit has no space, or another
+attempt holds the lock, the table is in memory for this epoch; nothing fails. Space is reserved before it is mapped,
+because a hole in a mapped file kills the process when the disk is full. Nothing is synced: after a crash of the
+machine, its caches belong to an earlier boot.
 
-What is kept is bounded, and what a living process has locked is never touched:
+The space is bounded, and a file that a living process has locked is never deleted:
 
-- within a run, where the limit is reached, caches that were not used lately go, oldest first: of substreams that have
-  moved to another machine, or had no tuples. Others stay, and what is new has no room: were the oldest of those to go that
-  every epoch needs, none would be there when it is needed
-- the folder of a run is removed by its driver, if tasks run beside it; else by whoever opens one in the same place, when a
-  run begins or now and then, once its driver is dead or, where that cannot be seen, nobody has used it for an hour; and
-  before that, unless it was used lately, oldest first while such folders take more than the limit together. Those of an
-  earlier boot, or of another machine that shares the place, go when nobody has used them for a day
+- Within a run that has reached its limit, caches not used recently are deleted, oldest first: those of substreams that
+  moved to another machine or had no tuples. All others stay and a new cache gets no space. Deleting the oldest of the
+  caches that every epoch needs would leave none of them when it is needed.
+- The driver deletes the folder of its run if its tasks run on the same machine. Otherwise, a process that opens a folder
+  in the same place deletes it, when a run starts or at intervals: once its driver is dead or, if that cannot be seen,
+  once it has been unused for an hour. Folders not used recently are deleted earlier, oldest first, while all together
+  exceed the limit. Folders of an earlier boot, or of another machine that shares the place, are deleted after a day
+  without use.
 
-Clocks decide on nothing else.
+Clocks decide nothing else.
 """
 
 from __future__ import annotations
@@ -66,21 +67,21 @@ from headrace.support.limits import parse_bytes
 
 CACHE_VARIABLE, CACHE_BYTES_VARIABLE = "HEADRACE_CACHE", "HEADRACE_CACHE_BYTES"
 LIMIT = 4 << 30  # bytes of a run on one machine
-UNUSED_SECONDS = 3600.0  # seconds after which a folder is nobody's, if its driver is on another machine
-FOREIGN = 86400.0  # the same, if it is of an earlier boot or of another machine, whose locks may not be seen from here
-LATELY = 600.0  # what was used within so many seconds goes for no lack of room
-SWEPT = 3600.0  # seconds after which a process looks again for folders that nobody uses
+UNUSED_SECONDS = 3600.0  # a folder unused for this long has no owner, if its driver is on another machine
+FOREIGN = 86400.0  # the same for a folder of an earlier boot or of another machine, whose locks may not be visible here
+LATELY = 600.0  # seconds; what was used within this time is not deleted for lack of space
+SWEPT = 3600.0  # seconds after which a process looks again for unused folders
 MOST_OPEN_CACHES = 4096  # tables that a process keeps open between tasks
 CACHE_FORMAT = 2
 
-# why a table was built from blocks
-OFF = "off"  # nothing stays in place
+# reasons why a table was built from blocks
+OFF = "off"  # caches are disabled
 COLD = "cold"  # there is no cache
-STAMP = "stamp"  # of another attempt than the one that counts
-MARKED = "marked"  # somebody began to change it, and died
-DAMAGED = "damaged"  # not as it was written
+STAMP = "stamp"  # the cache has the stamp of another attempt than the one noted
+MARKED = "marked"  # a process began to change the cache and died
+DAMAGED = "damaged"  # the content is not as written
 LOCKED = "locked"  # another attempt has it
-NO_SPACE = "no room"  # on the disk, or within the limit
+NO_SPACE = "no room"  # the disk is full or the limit is reached
 NOT_IN_PLACE = (
     OFF,
     COLD,
@@ -89,55 +90,53 @@ NOT_IN_PLACE = (
     DAMAGED,
     LOCKED,
     NO_SPACE,
-)  # in the order in which they are counted in manifests
+)  # the order in which manifests count them
 
-_HEAD = struct.Struct("<8s16s16sIIQq")  # magic, whose, stamp, being changed, bytes of layout and file, when it was used
-_SUM = struct.Struct("<Q")  # of head and layout; it stands between them
+_HEAD = struct.Struct("<8s16s16sIIQq")  # magic, owner, stamp, being changed, bytes of layout and file, last use
+_SUM = struct.Struct("<Q")  # checksum of head and layout; it is stored between them
 _MAGIC = b"hr-cache"
 _FRONT = _HEAD.size + _SUM.size
-_UNFINISHED = ".new"  # behind the name of a cache, until it has it
-_LOCKS, _HERE = "locks", "here"  # files beside the caches: `here` says that the driver is on this machine
+_UNFINISHED = ".new"  # suffix of a file that does not have its name yet
+_LOCKS, _HERE = "locks", "here"  # files beside the caches: `here` shows that the driver is on this machine
 
 
 def cache_limit(given: int | str | None) -> int:
-    """Bytes, as they were given or stand in the environment; 0: nothing stays in place."""
+    """Return the limit in bytes, from the argument or the environment; 0 disables caches."""
     what, found = (
         ("cache", given) if given is not None else (CACHE_BYTES_VARIABLE, os.environ.get(CACHE_BYTES_VARIABLE) or LIMIT)
     )
     size = parse_bytes(found)
     if size is None:
-        msg = f"{what} must be bytes, as a whole number or with a unit, such as '4g'; 0: no tables are kept in place"
+        msg = f"{what} must be bytes, as a whole number or with a unit, such as '4g'; 0 disables caches"
         raise QueryError(f"{msg}; found {found!r:.50}")
     return size
 
 
 @dataclass(frozen=True)
 class CacheStamps:
-    """What the tasks of an epoch need to know about caches."""
+    """The facts about caches that the tasks of an epoch need."""
 
-    limit: int  # bytes of the run on one machine
-    operators: frozenset[str]  # whose tables stay in place
-    stamps: Mapping[tuple[str, str], Mapping[int, str]]  # by operator and table: of each substream the noted stamp
-    driver_makes_folder: (
-        bool  # the driver makes the folder, and removes it: a task that comes late does not make it again
-    )
+    limit: int  # bytes of one run on one machine
+    operators: frozenset[str]  # operators whose tables are cached
+    stamps: Mapping[tuple[str, str], Mapping[int, str]]  # by operator and table: the noted stamp of each substream
+    driver_makes_folder: bool  # then a late task does not create the folder again after the driver has removed it
 
 
 # --- a task --------------------------------------------------------------------------------------------------------
 
 
 class CacheUse:
-    """The caches of a run on this machine, as one task uses them. Its locks last until it is closed."""
+    """The caches of a run on this machine, as one task uses them. Locks last until `close`."""
 
     def __init__(self, run_id: str, limit: int, *, driver_makes_folder: bool = False) -> None:
         self.limit, self.run_id = limit, run_id
-        self.path, self.reason = Path(), ""  # why there are no caches
+        self.path, self.reason = Path(), ""  # the reason why there are no caches
         self._folder: int | None = None
         self._locks: int | None = None
-        self._size: int | None = None  # bytes of all caches when they were last counted, and what was made since
+        self._size: int | None = None  # bytes of all caches at the last count, and bytes created since
         self._made = 0
-        self._names: set[str] = set()  # that are locked
-        self._thinned = False  # there is nothing more to go
+        self._names: set[str] = set()  # locked names
+        self._thinned = False  # nothing more can be deleted
         _OPEN.add(self)
         if sys.platform != "linux":
             self.reason = "caches need Linux"
@@ -147,14 +146,14 @@ class CacheUse:
             self._locks = os.open(
                 _LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600, dir_fd=self._folder
             )
-            os.utime(self._locks)  # who clears away old files is not to take this one alone
+            os.utime(self._locks)  # keeps tools that delete old files from removing the locks alone
             _KEPT.tidy(self.path, self._folder)
         except (OSError, EngineError) as error:
             self.reason = str(error)
             self.close()
 
     def take(self, operator: str, table: str, shape: str, substream: int, stamp: str | None) -> TableCache:
-        """The cache of a table, locked; `stamp` is the noted one."""
+        """Return the cache of a table, locked. stamp: the noted stamp."""
         name = f"{_name(operator, table)}-{substream}"
         who = xxhash.xxh3_128_digest(f"{_whose(self.run_id, operator, table, shape)}-{substream}".encode())
         cache = _KEPT.pop((self.path, name)) or TableCache(name, who)
@@ -162,7 +161,7 @@ class CacheUse:
         return cache
 
     def lock(self, name: str) -> str | None:
-        """Why it is not ours alone; None: it is."""
+        """Lock a name; return None on success, else the reason."""
         if self._locks is None:
             return NO_SPACE
         try:
@@ -170,7 +169,7 @@ class CacheUse:
         except OSError as error:
             return LOCKED if error.errno in (errno.EACCES, errno.EAGAIN) else NO_SPACE
         if not os.fstat(self._locks).st_nlink:
-            self.reason = "the file of locks was removed"  # others lock another one
+            self.reason = "the lock file was removed"  # ot  # other processes lock a newer file
             return NO_SPACE
         self._names.add(name)
         return None
@@ -187,7 +186,8 @@ class CacheUse:
 
     @contextlib.contextmanager
     def reserved(self, more: int) -> Iterator[None]:
-        """While a file is made: nobody else makes one. Others grow too: what there is, is counted again now and then."""
+        """Reserve space while a file is created, with no other process doing so. Other files also grow, so the total is
+        counted again at intervals."""
         assert self._locks is not None
         fcntl.fcntl(self._locks, fcntl.F_OFD_SETLKW, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _COUNTING, 1, 0))
         try:
@@ -206,7 +206,7 @@ class CacheUse:
         self._made += more
 
     def _thin(self, excess: int) -> int:
-        """Remove caches that were not used lately, oldest first, until so much less is there; how much less is."""
+        """Delete caches not used recently, oldest first, until `excess` bytes are freed. Return the bytes freed."""
         gone = 0
         if excess <= 0 or self._thinned:
             return gone
@@ -228,7 +228,7 @@ class CacheUse:
         return gone
 
     def _last_use(self, file: str) -> int:
-        """As the cache says; long ago, if it says nothing."""
+        """Return the time of last use that the cache stores; 0 if it cannot be read."""
         try:
             descriptor = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW, dir_fd=self.folder)
         except OSError:
@@ -247,22 +247,22 @@ class CacheUse:
 
 
 class TableCache:
-    """The cache of one table in the hands of one task after the other: the room that the table lives in."""
+    """The cache of one table, which one task after another uses: the memory that the table is in."""
 
-    why: str | None  # what is there cannot be used; None: it can
-    found: dict[str, Area] | None  # then its areas,
-    table: Any = None  # or the table itself, if this process had it open before
-    full = ""  # why it lives in memory
+    why: str | None  # why the present cache cannot be used; None: it can
+    found: dict[str, Area] | None  # its areas, if it can be used
+    table: Any = None  # the table itself, if this process had it open before
+    full = ""  # why the table is in memory
 
     def __init__(self, name: str, who: bytes) -> None:
         self.name, self._who = name, who
-        self._buffer: Area | None = None  # of the file
+        self._buffer: Area | None = None  # the mapped file
         self._layout, self.inode = b"", 0
-        self._there = 0  # bytes of what has the name, useful or not
-        self._left = b""  # the stamp that this process left
+        self._there = 0  # bytes of the file with this name, usable or not
+        self._left = b""  # the last stamp that this process wrote
 
     def begin(self, use: CacheUse, stamp: bytes) -> None:
-        """Look whether it can be used, and mark it."""
+        """Check whether the cache can be used, and mark it."""
         self._use, self.found = use, None
         self._locked = use.lock(self.name)
         self.full = use.reason
@@ -303,7 +303,7 @@ class TableCache:
             os.close(descriptor)
 
     def _read_head(self, stamp: bytes) -> str | None:
-        """Why what is there cannot be used."""
+        """Return why the mapped file cannot be used; None if it can."""
         assert self._buffer is not None
         data = self._buffer[:_FRONT].tobytes()
         magic, who, found, changing, layout, size, _ = _HEAD.unpack_from(data)
@@ -322,10 +322,11 @@ class TableCache:
         head = _HEAD.pack(_MAGIC, self._who, stamp, changing, len(self._layout), len(self._buffer), now)
         self._buffer[:_FRONT] = np.frombuffer(head + _SUM.pack(_sum(head, self._layout)), np.uint8)
 
-    # --- as a room -----------------------------------------------------------------------------------------------------
+    # --- as the allocator of a table
+    # ---------------------------------------------------------------------------------------
 
     def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
-        """New areas in a new file, which takes the name; in memory, where that cannot be."""
+        """Return new areas in a new file that replaces the old one; in memory if a file is not possible."""
         if self._locked is None and not self.full:
             try:
                 return self._new_file(sizes)
@@ -355,24 +356,25 @@ class TableCache:
         buffer[_FRONT : _FRONT + len(layout)] = np.frombuffer(layout, np.uint8)
         self._write(b"", changing=True)
         os.rename(new, self.name, src_dir_fd=folder, dst_dir_fd=folder)
-        self._there, self.found = size, None  # the old file takes room until nobody has an area of it
+        self._there, self.found = size, None  # the old file takes space while any array uses it
         return self._areas(sizes)
 
     def _areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         assert self._buffer is not None
         return buffers.split_buffer(self._buffer[_start(self._layout) :], sizes)
 
-    # --- when the task is done with it -----------------------------------------------------------------------------------
+    # --- when the task has finished
+    # ----------------------------------------------------------------------------------------
 
     def finish(self, stamp: str, table: Any) -> None:
-        """The table is whole, and the block with its changes was written."""
+        """Keep the cache for the next task. The table is whole, and the block with its changes was written."""
         if self._buffer is not None:
             self._left, self.table = bytes.fromhex(stamp), table
             self._write(self._left, changing=False)
             _KEPT.keep((self._use.path, self.name), self)
 
     def remove(self) -> None:
-        """What is there is of no use."""
+        """Delete the file, whose content is of no use."""
         self._buffer = self.found = None
         if self._locked is None:
             with contextlib.suppress(OSError):
@@ -383,13 +385,13 @@ class TableCache:
 
 
 class _OpenCaches:
-    """Caches that stay open between tasks: a Python worker is used again, though for any substream."""
+    """Caches that stay open between tasks: Spark reuses a Python worker, though for any substream."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """As a process begins."""
+        """Start without open caches."""
         self._kept: OrderedDict[tuple[Path, str], TableCache] = OrderedDict()
 
     def pop(self, key: tuple[Path, str]) -> TableCache | None:
@@ -401,7 +403,7 @@ class _OpenCaches:
             self._kept.popitem(last=False)
 
     def tidy(self, path: Path, folder: int) -> None:
-        """Let go of files that are no longer there, of this run and of others: a mapping keeps them on the disk."""
+        """Close files of any run that no longer exist, because a mapping keeps them on the disk."""
         with os.scandir(folder) as entries:
             there = {entry.name: entry.inode() for entry in entries}
         living = {other for other in {other for other, _ in self._kept} if other.is_dir()}
@@ -410,7 +412,7 @@ class _OpenCaches:
                 del self._kept[key]
 
     def drop(self, path: Path) -> None:
-        """All of one run."""
+        """Close all caches of one run."""
         for key in [key for key in self._kept if key[0] == path]:
             del self._kept[key]
 
@@ -420,7 +422,7 @@ _OPEN: weakref.WeakSet[CacheUse | CacheFolder] = weakref.WeakSet()
 
 
 def _after_fork() -> None:
-    """A child that the user's code made has nothing of this: its copies of descriptors would hold locks beyond the task."""
+    """Close everything in a forked child: its copies of the descriptors would hold locks longer than the task."""
     _KEPT.forget()
     for each in list(_OPEN):
         each.close()
@@ -433,7 +435,7 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 class CacheFolder:
-    """The folder of a run whose driver is on this machine; it lives as long as the driver."""
+    """The cache folder of a run whose driver is on this machine; it exists as long as the driver."""
 
     def __init__(self, run: str, limit: int) -> None:
         self._descriptor: int | None = None
@@ -459,7 +461,7 @@ class CacheFolder:
 
 
 def _opened(run: str, limit: int, *, make: bool) -> tuple[Path, int]:
-    """The folder of caches of a run on this machine. While it is open, no other process removes it."""
+    """Open the cache folder of a run on this machine. While it is open, no other process removes it."""
     place = Path(given).absolute() if (given := os.environ.get(CACHE_VARIABLE)) else scratch.scratch_place()
     path, is_new = place / f"{_prefix()}{run}", False
     if make:
@@ -470,7 +472,7 @@ def _opened(run: str, limit: int, *, make: bool) -> tuple[Path, int]:
     try:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
-            raise PermissionError(errno.EPERM, "is not ours alone", str(path))
+            raise PermissionError(errno.EPERM, "belongs to another user or is open to others", str(path))
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
         os.utime(descriptor)
     except OSError:
@@ -485,11 +487,11 @@ def _prefix() -> str:
     return f"headrace-cache-{scratch.machine_id()}-"
 
 
-_swept: dict[Path, float] = {}  # when this process last did, by its clock
+_swept: dict[Path, float] = {}  # by place: when this process last swept it (monotonic)
 
 
 def _sweep(place: Path, most: int) -> None:
-    """Remove the folders of runs that are dead; of others that nobody has open, what is more than so many bytes."""
+    """Delete the folders of dead runs; of the folders that no process has open, delete the oldest above `most` bytes."""
     _swept[place] = time.monotonic()
     pattern = re.compile("headrace-cache-[0-9a-f]{16}-[0-9a-f]{32}")
     try:
@@ -511,7 +513,7 @@ def _sweep(place: Path, most: int) -> None:
 
 
 def _keep_to(most: int, folders: Sequence[tuple[float, Path]]) -> None:
-    """Of folders and when they were used."""
+    """Delete the folders used longest ago until all have at most `most` bytes. folders: (time of last use, path)."""
     sizes = {path: _bytes(path) for _, path in folders}
     excess = sum(sizes.values()) - most
     for used, path in sorted(folders):
@@ -525,7 +527,7 @@ def _keep_to(most: int, folders: Sequence[tuple[float, Path]]) -> None:
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[os.stat_result | None]:
-    """A folder of ours, while nobody else has it; None: somebody has, or it is not ours."""
+    """Lock a folder exclusively and yield its status; None if another process uses it or another user owns it."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -552,7 +554,7 @@ def _bytes(folder: Path) -> int:
 # --- bytes ---------------------------------------------------------------------------------------------------------
 
 _FLOCK = struct.Struct("hhqqi4x")  # struct flock of Linux
-_COUNTING = 1 << 62  # the place that is locked to count; those of names are below
+_COUNTING = 1 << 62  # the lock position for counting; positions of names are below
 
 
 @lru_cache(maxsize=256)
@@ -570,19 +572,19 @@ def _sum(head: bytes, layout: bytes) -> int:
 
 
 def _start(layout: bytes) -> int:
-    """Where the areas begin."""
+    """Return where the areas start."""
     return buffers.round_up(_FRONT + len(layout))
 
 
 def _size(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_size
-    except FileNotFoundError:  # another task gave it its name, or removed it
+    except FileNotFoundError:  # another task renamed or removed the file
         return 0
 
 
 def _map(descriptor: int, size: int) -> Area:
-    """A file that is shared, until nobody has the array. Python's own mapping would keep a descriptor for each."""
+    """Map a file as a shared array; the mapping ends with the array. Python's mmap would keep a descriptor for each."""
     address = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_SHARED, descriptor, 0)
     if address == ctypes.c_void_p(-1).value:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -1,7 +1,7 @@
-"""The folders of a checkpoint: who may use them, and who does.
+"""Checks and the writer lock of the folders of a checkpoint.
 
-nothing is written before a folder is known to be ours: private, and empty or holding only what belongs there
-one folder, one writer: the lock is held for as long as the store is open
+- nothing is written before the checks of a folder: it is private, and empty or holds only files of a state
+- one folder has one writer: the lock is held while the store is open
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _log = logging.getLogger(__name__)
 
 FOLDERS = ("blocks", "manifests")
 LOCK = "writer.lock"
-ENDED = "ended: "  # how the note of a run begins that ended in order
+ENDED = "ended: "  # start of the note that a run leaves when it ends normally
 
 _OWN = {*FOLDERS, LOCK}
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make the folder ours, or refuse it before the first write."""
+    """Create the folder or take it over; raise before the first write if it does not fit."""
     _refuse_other_kinds(folder)
     if not folder.exists():
         _make(folder)
@@ -36,7 +36,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def require_folder(folder: Path) -> None:
-    """A reader needs a folder that is there already."""
+    """Raise unless the folder contains a state, which a reader needs."""
     _refuse_other_kinds(folder)
     if not (folder / "manifests").is_dir():
         raise StateError(f"{folder} holds no state. Give the folder of a query that has run")
@@ -57,7 +57,7 @@ def _make(folder: Path) -> None:
         for path in made:
             sync_path(Path(os.path.realpath(path.parent)))
     except OSError as error:
-        raise StateError(f"cannot create {folder}: {error}. Give a folder that can be made") from error
+        raise StateError(f"cannot create {folder}: {error}. Give a folder that can be created") from error
 
 
 def _refuse_foreign(folder: Path) -> None:
@@ -69,7 +69,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def close_to_others(folder: Path) -> None:
-    """A folder that is there is ours, and closed to others from now on; one that they could fill is suspicious."""
+    """Remove access for others. Raise if the folder belongs to another user or others could have written to it."""
     _refuse_other_kinds(folder)
     if not folder.exists():
         return
@@ -86,7 +86,7 @@ def close_to_others(folder: Path) -> None:
 
 
 class WriterLock:
-    """An advisory lock that ends with the process, and the note in it that says who holds it."""
+    """An advisory lock that ends with the process. Its file has a note that names the holder."""
 
     def __init__(self, folder: Path, name: str = LOCK) -> None:
         self.path = folder / name
@@ -108,10 +108,10 @@ class WriterLock:
         return descriptor
 
     def _refuse_other_files(self, descriptor: int) -> None:
-        """What is about to be overwritten must be a lock file, and known under this name alone."""
+        """Raise unless the file to overwrite is a regular file without further hard links."""
         found = os.fstat(descriptor)
         if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            msg = f"{self.path} is no plain file of its own, or a copy by hard links. It holds nothing: remove it"
+            msg = f"{self.path} is not a plain file or has further hard links. A lock file holds no state: remove it"
             raise StateError(msg)
 
     def _lock(self, descriptor: int) -> None:
@@ -130,11 +130,11 @@ class WriterLock:
             self.left = said.splitlines()[-1] if said else ""
             ended = (
                 f"{self.left}\n" if self.left.startswith(ENDED) else ""
-            )  # of whoever ended in order before: still true
+            )  # keep the note of an earlier normal end, which is still true
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n{ended}".encode(), 0)
         except OSError as error:
-            raise StateError(f"cannot write {self.path}: {error}. Make room, or correct the disk") from error
+            raise StateError(f"cannot write {self.path}: {error}. Free disk space, or repair the disk") from error
 
     def release(self, left: str = "") -> None:
         descriptor, self._descriptor = self._descriptor, None  # another thread may release it too
@@ -143,7 +143,7 @@ class WriterLock:
         try:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{left}\n".encode() if left else b"", 0)
-        except OSError as error:  # whoever comes next takes it for a writer that was killed
-            _log.warning("%s keeps what it says: %s", self.path, error)
+        except OSError as error:  # the next run then assumes that this one was killed
+            _log.warning("cannot update %s: %s. The next run will assume that this one was killed", self.path, error)
         finally:
             os.close(descriptor)

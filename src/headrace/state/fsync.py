@@ -1,4 +1,4 @@
-"""That data is on the disk: asked once, and believed only when the disk confirms it."""
+"""Syncing of files and folders to disk; an error is never retried."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ _OPEN_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SyncFailed(OSError):
-    """The disk did not confirm that data is safe. Repeating the sync could report a false success: do not."""
+    """The disk did not confirm that data is durable. Do not repeat the sync: it could report a false success."""
 
 
 def sync_path(path: Path) -> None:
-    """fsync of a file or a folder by its path."""
+    """Sync a file or folder, given by its path."""
     descriptor = os.open(path, _OPEN_FLAGS)
     try:
         sync_open(descriptor, path)
@@ -22,7 +22,7 @@ def sync_path(path: Path) -> None:
 
 
 def sync_open(descriptor: int, path: Path) -> None:
-    """fsync of a file that is open; the path is for the error."""
+    """Sync an open file. path: named in the error."""
     try:
         os.fsync(descriptor)
     except OSError as error:

@@ -3,11 +3,11 @@
     bytes = canonical JSON of (fields, format, checksum)      checksum = sha256(canonical JSON of the rest)
     from_bytes(bytes) succeeds  =>  to_bytes(from_bytes(bytes)) == bytes
 
-The text has exactly one spelling, so any flipped bit is seen, even one that leaves the JSON value alone.
+The text has exactly one spelling, so any flipped bit is detected, even one that does not change the JSON value.
 
-All sections together have one version, `STATE_FORMAT`. Any change of a section is a new format.
-Sections that only their owner understands are kept here as JSON: `position`, `query` and `work` (engine), `layouts`
-(routing), `control` and `decisions` (control).
+All sections together have one version, `STATE_FORMAT`. Any change to a section needs a new format number. Other
+packages own some sections, which are stored here as JSON: `position`, `query` and `work` (engine), `layouts` (routing),
+`control` and `decisions` (control).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ _MANIFEST_NAME = re.compile(r"manifests/([0-9]{9,12})\.json")
 _ID = re.compile(r"[0-9a-f]{32}")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHOICES = (
-    "headrace never falls back to an older epoch by itself: results of this one may have been delivered. "
-    "Restore the state folder from a backup, or start afresh in a new, empty folder"
+    "headrace never falls back to an older epoch automatically: results of this one may have been delivered. "
+    "Restore the state folder from a backup, or start over in a new, empty folder"
 )
 
 
@@ -44,8 +44,8 @@ class EpochRange:
 
     first: int
     last: int
-    live: int  # rows that nothing newer replaces
-    gone: int  # tombstones, whether they still hide something or not
+    live: int  # rows that no newer row replaces
+    gone: int  # tombstones, whether they still hide a row or not
 
     def to_json(self) -> list[int]:
         return [self.first, self.last, self.live, self.gone]
@@ -53,14 +53,15 @@ class EpochRange:
 
 @dataclass(frozen=True)
 class TableState:
-    """A state table of an operator: its columns, and its blocks (`headrace.state.state_tables` describes which rows count)."""
+    """A state table of an operator: its columns and its blocks (`headrace.state.state_tables` describes which rows
+    count)."""
 
     key: tuple[str, ...]
     columns: pa.Schema
     blocks: tuple[Block, ...]
     renewed: tuple[int, ...]  # per group: the epoch of its last base; -1: none
-    rows: tuple[int, ...]  # per group: live ones
-    ages: tuple[EpochRange, ...] = ()  # ascending, of epochs that have a live row or a tombstone
+    rows: tuple[int, ...]  # per group: number of live rows
+    ages: tuple[EpochRange, ...] = ()  # ascending; only epochs with a live row or a tombstone
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -83,7 +84,7 @@ class OperatorState:
 
     @property
     def blocks(self) -> tuple[Block, ...]:
-        """All blocks. One can be listed several times, because inputs can share blocks."""
+        """Return all blocks. A block can occur several times, because inputs can share blocks."""
         parts = (*self.inputs, *(table.blocks for table in self.tables.values()))
         return tuple(block for blocks in parts for block in blocks)
 
@@ -107,7 +108,7 @@ class PartitionState(NamedTuple):
 class SourceState:
     """A source after an epoch: its times in microseconds, and counts of its tuples since the state began."""
 
-    largest: int | None = None  # the latest time accepted; None: nothing yet
+    largest: int | None = None  # the latest time accepted; None: no tuple yet
     smallest: int | None = None
     watermark: int = NEVER
     idle: bool = False
@@ -115,9 +116,9 @@ class SourceState:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
-    failed: int = 0  # of those accepted, once for every step that a tuple failed in; and messages that were no tuple
-    place: str | None = None  # what it reads, or what a static one held, where that can be told
-    partitions: dict[str, PartitionState] = field(default_factory=dict)  # none: the source is one
+    failed: int = 0  # accepted tuples that failed, once per failing step, and messages that could not be decoded
+    place: str | None = None  # what it reads (for a static source: its content), where known
+    partitions: dict[str, PartitionState] = field(default_factory=dict)  # empty: the source has no partitions
 
     def to_json(self) -> dict[str, Any]:
         return {**self.__dict__, "partitions": {name: list(part) for name, part in self.partitions.items()}}
@@ -125,10 +126,10 @@ class SourceState:
 
 @dataclass(frozen=True)
 class LedgerState:
-    """The files of a folder that were taken, and those that a run with `once=True` takes at all, as blocks of names."""
+    """The files of a folder that were taken, and the files that a run with `once=True` takes, as blocks of names."""
 
     taken: tuple[Block, ...] = ()
-    listed: Block | None = None  # None: whatever is there
+    listed: Block | None = None  # None: any file is taken
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -136,7 +137,7 @@ class LedgerState:
 
     @property
     def lost(self) -> int:
-        return 0  # a file that is gone stops the run
+        return 0  # a missing file stops the run instead
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -146,22 +147,22 @@ class LedgerState:
 
 
 class OffsetReached(NamedTuple):
-    """The offsets of one partition of a topic that were taken."""
+    """The position reached in one partition of a topic."""
 
     next: int  # the first offset that was not taken
-    until: int | None = None  # in a run that is to end: the first that it does not take
-    lost: int = 0  # offsets that were gone before they were taken, and were passed over
+    until: int | None = None  # in a bounded run: the first offset that it does not take
+    lost: int = 0  # offsets that were deleted before they were taken, and were skipped
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """The offsets that were taken of the topics of a source."""
+    """The positions reached in the topics of a source."""
 
     topics: dict[str, str] = field(
         default_factory=dict
-    )  # by name: the broker's own name of it; another one is another topic
+    )  # topic: the broker's identifier; a topic with another identifier is another topic
     partitions: dict[str, OffsetReached] = field(default_factory=dict)  # by "topic/number"
-    listed: bool = False  # the run takes what was there when it began, and nothing else
+    listed: bool = False  # the run takes only what was there at its start
 
     @property
     def blocks(self) -> tuple[Block, ...]:
@@ -169,7 +170,7 @@ class Offsets:
 
     @property
     def lost(self) -> int:
-        """Offsets that were passed over."""
+        """Return how many offsets were skipped."""
         return sum(reached.lost for reached in self.partitions.values())
 
     def to_json(self) -> dict[str, Any]:
@@ -181,7 +182,7 @@ class Offsets:
 
 
 TakenState = LedgerState | Offsets
-NOTHING_TAKEN: dict[str, TakenState] = {"files": LedgerState(), "kafka": Offsets()}  # by what drives a source
+NOTHING_TAKEN: dict[str, TakenState] = {"files": LedgerState(), "kafka": Offsets()}  # by the kind of source
 
 
 @dataclass(frozen=True)
@@ -197,14 +198,14 @@ class TableVersion:
 
 @dataclass(frozen=True)
 class Totals:
-    """Tuples of all sources, and results by name, since the state began."""
+    """Counts of the tuples of all sources, and of results by name, since the state began."""
 
     delivered: int = 0
     accepted: int = 0
     late: int = 0
     rejected: int = 0
     results: dict[str, int] = field(default_factory=dict)
-    failed: dict[str, int] = field(default_factory=dict)  # by step: "source: what it does"
+    failed: dict[str, int] = field(default_factory=dict)  # by step: "source: text of the step"
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -227,7 +228,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class OutboxEntry:
-    """One part of a result of this epoch, waiting in the outbox: a block, or what its sink has of it already."""
+    """One part of a result of this epoch, waiting in the outbox: a block, or the receipt of its sink."""
 
     result: str
     part: int
@@ -257,26 +258,26 @@ class Manifest:
     groups: int = 0
     layouts: dict[str, Any] = field(default_factory=dict)
     sources: dict[str, SourceState] = field(default_factory=dict)
-    ledgers: dict[str, TakenState] = field(default_factory=dict)  # by source that headrace drives itself
-    tables: dict[str, TableVersion] = field(default_factory=dict)  # beside streams, by name: what this epoch used
-    splits: dict[str, int] = field(default_factory=dict)  # by name: the largest time that was split, in microseconds
+    ledgers: dict[str, TakenState] = field(default_factory=dict)  # by source that headrace reads itself
+    tables: dict[str, TableVersion] = field(default_factory=dict)  # by name: what this epoch used
+    splits: dict[str, int] = field(default_factory=dict)  # by name: the largest `ts` received, microseconds
     operators: dict[str, OperatorState] = field(default_factory=dict)
     outbox: tuple[OutboxEntry, ...] = ()
     totals: Totals = field(default_factory=Totals)
-    work: dict[str, Any] = field(default_factory=dict)  # what tasks did; empty: nothing was counted
-    control: dict[str, Any] = field(default_factory=dict)  # what the controller remembers; empty: nothing
+    work: dict[str, Any] = field(default_factory=dict)  # work counts of tasks; empty: none
+    control: dict[str, Any] = field(default_factory=dict)  # memory of the controller; empty: none
     decisions: list[Any] = field(default_factory=list)
     closed: bool = False
 
     def state_blocks(self) -> tuple[Block, ...]:
-        """The blocks that the next epoch begins with, each once: state of operators, ledgers, and tables beside streams."""
+        """Return the blocks that the next epoch starts with, each once: state of operators, ledgers and tables."""
         state = [block for operator in self.operators.values() for block in operator.blocks]
         tables = [version.block for version in self.tables.values()]
         ledgers = [block for ledger in self.ledgers.values() for block in ledger.blocks]
         return tuple(blocks_by_name([*state, *ledgers, *tables]).values())
 
     def live_blocks(self) -> tuple[Block, ...]:
-        """Every block this manifest needs, outbox included, each once."""
+        """Return every block that this manifest needs, outbox included, each once."""
         waiting = [output.content for output in self.outbox if isinstance(output.content, Block)]
         return tuple(blocks_by_name([*self.state_blocks(), *waiting]).values())
 
@@ -284,7 +285,7 @@ class Manifest:
         try:
             return _seal(_to_json(self))
         except (TypeError, ValueError, RecursionError) as error:
-            raise StateError(f"manifest {self.number} holds something that JSON cannot: {error}") from error
+            raise StateError(f"manifest {self.number} has a value that JSON cannot represent: {error}") from error
 
     @staticmethod
     def from_bytes(data: bytes, name: str) -> Manifest:
@@ -305,7 +306,7 @@ def manifest_name(number: int) -> str:
 
 
 def number_of(name: str) -> int | None:
-    """The number in a manifest's file name, None for any other file."""
+    """Return the number in a manifest's file name; None for any other file."""
     match = _MANIFEST_NAME.fullmatch(name)
     if match is None or manifest_name(int(match[1])) != name:
         return None
@@ -331,7 +332,7 @@ def _seal(body: dict[str, Any]) -> bytes:
 def _is_sealed(body: dict[str, Any], data: bytes) -> bool:
     try:
         return _seal(body) == data
-    except (ValueError, RecursionError):  # such as 1e999, which JSON can spell and we never write
+    except (ValueError, RecursionError):  # such as 1e999, which is valid JSON but never written here
         return False
 
 

@@ -1,11 +1,11 @@
 """The choice of sorted runs to merge: small blocks become larger ones, so that an epoch opens few files.
 
-Invariant: a merge reads blocks of manifest n - 1 and replaces them, by one block with the same rows, in manifest n.
-Blocks are merged with blocks of about their own size, neighbours in time first, so every row is rewritten about
-log(window / epoch) times and expiry still drops whole blocks.
+Invariant: a merge reads blocks of manifest n - 1 and replaces them in manifest n by one block with the same rows.
+Blocks are merged with blocks of about the same size, neighbours in time first. Every row is therefore rewritten about
+log(window / epoch) times, and expiry still drops whole blocks.
 
-Blocks that are too large for that stay as they are until they expire. Where state does not expire, but merging drops the rows
-that no longer count, they are merged as well: in pieces, each of some groups.
+Blocks that are too large for a merge stay unchanged until they expire. If state does not expire, but merges drop the
+rows that no longer count, large blocks are merged as well: in pieces of some groups each.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from headrace.state.blocks import Block, epoch_of
 
 FAN_IN = 8  # this many blocks of one size are merged
-FACTOR = 4  # blocks within this factor have one size
+FACTOR = 4  # blocks within this factor have the same size
 MOST_MERGED_ROWS = 4_000_000  # in one merge
 MOST_MERGED_BYTES = 256 << 20
 
@@ -62,4 +62,4 @@ def _size(block: Block) -> int:
     size = 0
     while block.rows >= FACTOR ** (size + 1):
         size += 1
-    return max(size, 5)  # below a thousand rows all blocks are small
+    return max(size, 5)  # below about a thousand rows, all blocks have the same size

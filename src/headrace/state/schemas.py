@@ -1,8 +1,8 @@
-"""Conversion of the schema of a state table to JSON and back, so that it can be read without the query.
+"""Conversion of the schema of a state table to JSON and back, so that a reader does not need the query.
 
     schema_from_json(schema_to_json(s)) == s     for every schema of plain types (headrace.columnar.types.plain_type)
 
-Types are spelled as Arrow prints them where that is one word; those that have parts are objects.
+A type without parameters is stored as Arrow prints it; a type with parameters is a JSON object.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def schema_to_json(schema: pa.Schema) -> list[Any]:
 
 
 def schema_from_json(value: Any, key: str) -> pa.Schema:
-    """A form: refuses what is no schema."""
+    """Return the schema from its JSON form; raise for any other value."""
     fields = _fields(value, key)
     if len({field.name for field in fields}) != len(fields):
-        raise validators.refuse(key, "columns with names of their own", [field.name for field in fields])
+        raise validators.refuse(key, "columns with different names", [field.name for field in fields])
     return pa.schema(fields)
 
 
@@ -58,7 +58,7 @@ def _fields(value: Any, key: str) -> list[pa.Field]:
 def _name(value: Any, key: str) -> str:
     try:
         return str(validators.text(value, key).encode(), "utf-8")
-    except UnicodeEncodeError:  # half of a character
+    except UnicodeEncodeError:  # a lone surrogate
         raise validators.refuse(key, "the name of a column", value) from None
 
 
@@ -84,4 +84,4 @@ def _decimal(name: str, precision: int, scale: int, key: str) -> pa.DataType:
     try:
         return getattr(pa, name)(precision, scale)
     except (AttributeError, ValueError, pa.ArrowException) as error:
-        raise CorruptState(f"{key} is no type: {error}") from None
+        raise CorruptState(f"{key} is not a type: {error}") from None

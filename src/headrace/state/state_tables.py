@@ -1,34 +1,33 @@
-"""Keyed tables as rows in blocks: what changed, and what counts.
+"""State tables as rows in blocks: which rows an epoch writes, and which rows count.
 
-A row is `__substream`, `__at` (the epoch that wrote it), `__gone` (the key has no row any more), and the table's columns;
-of a key that is gone the other columns are null. Rows lie in groups, each in one of their operator's: those of group g are
-offsets[g] .. offsets[g + 1] - 1 of a block, and low and high of a block are the extremes of `__at`. In a block `__at` is
-what it is more than low, in as few bytes as that takes, and not there if it is nowhere more; `__substream` has as few bytes as
-it takes.
+A row is `__substream`, `__at` (the epoch that wrote it), `__gone` (the key was deleted) and the table's columns; the
+row of a deleted key has nulls in all columns but the key. Rows are sorted by the groups of their operator: the rows of
+group g are offsets[g] .. offsets[g + 1] - 1 of a block. `low` and `high` of a block are the extremes of `__at`. A block
+stores `__at` as its difference from `low`, in as few bytes as possible, and omits the column if all differences are 0.
+`__substream` also has as few bytes as possible.
 
     renewed[g]      the epoch whose rows of group g are all that the group holds: its base (-1: there is none)
     a row of group g counts     iff   __at >= renewed[g], and no row of its (substream, key) has a larger __at
-    the table after an epoch     =    the rows that count and are not gone
+    the table after an epoch     =    the rows that count and are not tombstones
 
-Invariants, from which it follows that no row comes back and none is lost:
+Invariants, from which it follows that no deleted row comes back and none is lost:
 
-1. In an epoch one slot writes the rows of a group, one row at most for a (substream, key). So `__at` orders the rows of a
-   key strictly, in whatever blocks they lie; two rows of a key and an epoch are refused when they are met (`newest`).
+1. In an epoch, one slot writes the rows of a group, at most one row for each (substream, key). So `__at` orders the rows of
+   a key strictly, across all blocks. Two rows of a key in one epoch raise an error when they are read (`newest_rows`).
 2. renewed[g] only rises, and becomes n only in the epoch n that wrote the group's whole table, without tombstones. So
-   what has __at < renewed[g] never counts again, whatever is dropped or kept of it.
-3. A merge (`newest` of some blocks, of which rows with __at < renewed[g] were left out) drops a row only if it has died
-   by 2 or if a newer row of its key is in the same merge, and that one stays, tombstone or not. A tombstone goes in no
-   other way: what it hides may lie in a block that is not merged, and goes by 2 with it or before it. `__at` stays, so
-   it does not matter which blocks are merged, nor that low and high of the result then span epochs, also ones whose rows
-   lie elsewhere.
-4. A block is dropped when its high < renewed[g] of every group that has rows: all of its rows have died by 2, or are of a
-   group without rows. Such a group was given an empty base in the epoch n that took its last row: what it had before has
-   died by 2, and of epoch n it has no rows at all.
-5. Of every epoch it is known how many of its rows are live, the newest of their key and no tombstones, and how many
-   tombstones it wrote (`EpochRange`). A block is also dropped when no epoch from its low to its high has a live row, and none a
-   tombstone either or no other block has a low before its high. Whatever row it has, then, is hidden by a newer row that is
-   live, or by a tombstone; that stays as long as there is a block that may have a row older than it. So what is rewritten
-   regularly goes by itself, and costs no base.
+   rows with __at < renewed[g] never count again, whether they are dropped or kept.
+3. A merge (`newest_rows` of some blocks, without rows that have __at < renewed[g]) drops a row only if it is dead by 2 or
+   if the same merge keeps a newer row of its key, tombstone or not. A tombstone is dropped in no other way: the row that it
+   hides may be in a block that is not merged, and that row dies by 2 no later than the tombstone. `__at` is unchanged, so
+   any blocks may be merged, and low and high of the result may span epochs whose rows are in other blocks.
+4. A block is dropped when its high < renewed[g] of every group that has rows. All of its rows are then dead by 2, or belong
+   to a group without rows. Such a group got an empty base in the epoch n that deleted its last row: its older rows are dead
+   by 2, and it has no rows of epoch n.
+5. For every epoch, the number of its live rows (the newest of their key, no tombstones) and of its tombstones is known
+   (`EpochRange`). A block is also dropped when no epoch from its low to its high has a live row, and either none has a
+   tombstone or no other block has a low before its high. Each of its rows is then hidden by a newer live row, or by a
+   tombstone that stays while any block may have an older row. Rows that are rewritten regularly therefore disappear
+   without a base.
 """
 
 from __future__ import annotations
@@ -47,7 +46,7 @@ from headrace.errors import CorruptState, StateError
 from headrace.state.blocks import REPAIR, Block, BlockReader, OpenBlock
 
 SUBSTREAM_COLUMN, EPOCH_COLUMN, DELETED_COLUMN = "__substream", "__at", "__gone"
-GROUP = "__group"  # beside rows that were read: where they lay; never stored
+GROUP = "__group"  # the group of rows that were read; never stored
 STORED_COLUMNS = (
     pa.field(SUBSTREAM_COLUMN, pa.int32()),
     pa.field(EPOCH_COLUMN, pa.int64()),
@@ -57,14 +56,14 @@ STORED_COLUMNS = (
 NARROW = {
     SUBSTREAM_COLUMN: (pa.uint8(), pa.uint16()),
     EPOCH_COLUMN: (pa.uint8(), pa.uint16(), pa.uint32()),
-}  # as they may be stored
+}  # the types in which they may be stored
 
 Numbers = npt.NDArray[np.int64]
-_WIDEST = 1 << 62  # of a number that is packed from several
+_WIDEST = 1 << 62  # the largest number packed from several columns
 
 
 class TableColumns(Protocol):
-    """A table: its columns, and which of them are the key within a substream."""
+    """The columns of a table, and which of them are the key within a substream."""
 
     @property
     def key(self) -> tuple[str, ...]: ...
@@ -78,7 +77,7 @@ def stored_schema(declared: TableColumns) -> pa.Schema:
 
 
 def handed_schema(declared: TableColumns) -> pa.Schema:
-    """Of rows as an operator has them."""
+    """Return the schema of rows as an operator has them."""
     return pa.schema([STORED_COLUMNS[0], *declared.columns])
 
 
@@ -86,23 +85,23 @@ def handed_schema(declared: TableColumns) -> pa.Schema:
 
 
 def changed_rows(declared: TableColumns, put: pa.Table, gone: pa.Table, epoch: int) -> pa.Table:
-    """What an epoch changed, as rows; a key may be named once, in what was put or in what is gone."""
+    """Return the rows that describe the changes of an epoch. A key may occur once, either in `put` or in `gone`."""
     whole = handed_schema(declared)
     keys = pa.schema([whole.field(SUBSTREAM_COLUMN), *(whole.field(name) for name in declared.key)])
     rows = [
-        with_stored_columns(_as(put, whole, "what was put"), epoch),
-        with_stored_columns(_as(gone, keys, "what is gone"), epoch, gone=True),
+        with_stored_columns(_as(put, whole, "the rows to put"), epoch),
+        with_stored_columns(_as(gone, keys, "the keys to delete"), epoch, gone=True),
     ]
     found = pa.concat_tables([_widened(part, stored_schema(declared)) for part in rows])
     try:
         newest_rows(declared, [found])
     except CorruptState:
-        raise StateError("a change names a key twice: each is put once, or is gone") from None
+        raise StateError("a change names a key twice; put or delete each key once") from None
     return found
 
 
 def with_stored_columns(rows: pa.Table, epoch: int, *, gone: bool = False) -> pa.Table:
-    """Rows as an operator has them, as they are stored."""
+    """Return rows of an operator with the columns that only the stored form has."""
     marks = (np.full(rows.num_rows, epoch, np.int64), np.full(rows.num_rows, gone, np.bool_))
     for place, (field, values) in enumerate(zip(STORED_COLUMNS[1:], marks, strict=True), start=1):
         rows = rows.add_column(place, field, pa.array(values))
@@ -116,7 +115,7 @@ def _as(table: pa.Table, schema: pa.Schema, what: str) -> pa.Table:
 
 
 def _widened(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """With the columns that it lacks, null."""
+    """Return the rows with the missing columns as nulls."""
     nothing = {f.name: pa.nulls(rows.num_rows, f.type) for f in schema if f.name not in rows.column_names}
     return pa.table([nothing[name] if name in nothing else rows.column(name) for name in schema.names], schema)
 
@@ -139,7 +138,7 @@ def _narrow(rows: pa.Table, name: str, values: npt.NDArray[Any]) -> pa.Table:
 
 
 def widen_columns(rows: pa.Table, low: int) -> pa.Table:
-    """Rows of a block whose smallest `__at` this is, as they are worked with."""
+    """Return rows of a block in the form that `newest_rows` reads. low: the smallest `__at` of the block."""
     place, field = 1, STORED_COLUMNS[1]
     if EPOCH_COLUMN not in rows.column_names:
         rows = rows.add_column(place, field, pa.array(np.full(rows.num_rows, low, np.int64)))
@@ -156,24 +155,30 @@ def widen_columns(rows: pa.Table, low: int) -> pa.Table:
 
 @dataclass(frozen=True)
 class TableBlock:
-    """A block of a table."""
+    """A verified block of a state table."""
 
     block: OpenBlock
     low: int
 
 
 def open_table_block(reader: BlockReader, declared: TableColumns, block: Block, groups: int, what: str) -> TableBlock:
-    """A block of a table; refuses one that is whole, but holds something else."""
+    """Open a block of a state table; raise if it is intact but belongs to something else."""
     found, low = reader.open(block), block.low or 0
     wanted = (what, stored_schema(declared).to_string(), groups, block.low, block.high)
     if wanted in found.known:
         return TableBlock(found, low)
     if not _is_of(found.table.schema.remove_metadata(), stored_schema(declared)):
-        raise CorruptState(f"block {block.name} is no part of {what}: it has {found.table.column_names}. {REPAIR}")
+        raise CorruptState(
+            f"block {block.name} does not belong to {what}: its columns are {found.table.column_names}. {REPAIR}"
+        )
     if found.offsets is None or len(found.offsets) != groups + 1:
-        raise CorruptState(f"block {block.name} is no part of {what}: it does not lie in {groups} groups. {REPAIR}")
+        raise CorruptState(
+            f"block {block.name} does not belong to {what}: it is not divided into {groups} groups. {REPAIR}"
+        )
     if any(found.table.column(f.name).null_count for f in STORED_COLUMNS if f.name in found.table.column_names):
-        raise CorruptState(f"block {block.name} is no part of {what}: it has rows of no epoch or substream. {REPAIR}")
+        raise CorruptState(
+            f"block {block.name} does not belong to {what}: it has rows without epoch or substream. {REPAIR}"
+        )
     extremes = _epochs(found.table, low)
     if extremes != (block.low, block.high):
         msg = (
@@ -185,7 +190,7 @@ def open_table_block(reader: BlockReader, declared: TableColumns, block: Block, 
 
 
 def _is_of(found: pa.Schema, stored: pa.Schema) -> bool:
-    """Whether these are the columns of a table, narrowed or not."""
+    """Return whether these are the columns of a table, narrowed or not."""
     there = [f for f in stored if f.name != EPOCH_COLUMN or EPOCH_COLUMN in found.names]
     return found.names == [f.name for f in there] and all(
         found.field(f.name) == f or found.field(f.name).type in NARROW.get(f.name, ()) for f in there
@@ -193,7 +198,7 @@ def _is_of(found: pa.Schema, stored: pa.Schema) -> bool:
 
 
 def _epochs(rows: pa.Table, low: int) -> tuple[int | None, int | None]:
-    """The first and the last of all rows."""
+    """Return the first and the last epoch of all rows."""
     if EPOCH_COLUMN not in rows.column_names:
         return (low, low) if rows.num_rows else (None, None)
     found = pc.min_max(rows.column(EPOCH_COLUMN))
@@ -203,7 +208,7 @@ def _epochs(rows: pa.Table, low: int) -> tuple[int | None, int | None]:
 
 
 def live_candidates(part: TableBlock, groups: Numbers, renewed: Sequence[int]) -> pa.Table:
-    """The rows of some groups (ascending) that did not die with an earlier base, and which group each is of."""
+    """Return the rows of some groups (ascending) that are not older than the base, and the group of each row."""
     assert part.block.offsets is not None
     rows = widen_columns(part.block.slice(groups).replace_schema_metadata(None), part.low)
     of = np.repeat(groups, np.diff(part.block.offsets)[groups])
@@ -214,7 +219,7 @@ def live_candidates(part: TableBlock, groups: Numbers, renewed: Sequence[int]) -
 
 
 def newest_rows(declared: TableColumns, parts: Sequence[pa.Table]) -> pa.Table:
-    """Of every (substream, key) the newest row, tombstones too, in the order of the parts (at least one).
+    """Return the newest row of every (substream, key), tombstones included, in the order of the parts (at least one).
 
     Null is a value of a key like any other, NaN equals NaN and -0.0 equals 0.0.
     """
@@ -229,19 +234,19 @@ def newest_rows(declared: TableColumns, parts: Sequence[pa.Table]) -> pa.Table:
     order = np.argsort(packed)
     packed = packed[order]
     if (packed[1:] == packed[:-1]).any():
-        raise CorruptState(f"a key of {', '.join(declared.key)} stands twice in the rows of one epoch. {REPAIR}")
+        raise CorruptState(f"a key of {', '.join(declared.key)} occurs twice in the rows of one epoch. {REPAIR}")
     of = packed // span
     last = np.append(of[1:] != of[:-1], True)
     return rows if last.all() else arrow.take_rows(rows, np.sort(order[last]))
 
 
 def live_rows(declared: TableColumns, parts: Sequence[pa.Table]) -> pa.Table:
-    """The rows of a table as an operator has them, and `__group` where the parts have it."""
+    """Return the rows of a table as an operator has them, with `__group` if the parts have it."""
     return _live_dated(declared, parts).drop_columns([EPOCH_COLUMN])
 
 
 def _live_dated(declared: TableColumns, parts: Sequence[pa.Table]) -> pa.Table:
-    """The same with `__at`."""
+    """Return the live rows with `__at`."""
     if not parts:
         return pa.schema([*STORED_COLUMNS[:2], *declared.columns]).empty_table()
     found = newest_rows(declared, parts)
@@ -249,7 +254,7 @@ def _live_dated(declared: TableColumns, parts: Sequence[pa.Table]) -> pa.Table:
 
 
 class StoredTable(TableColumns, Protocol):
-    """A table as a manifest has it."""
+    """A state table as a manifest describes it."""
 
     @property
     def blocks(self) -> tuple[Block, ...]: ...
@@ -262,14 +267,14 @@ class StoredTable(TableColumns, Protocol):
 
 
 def read_rows(reader: BlockReader, stored: StoredTable, groups: Sequence[int] | Numbers | None, what: str) -> pa.Table:
-    """The live rows of some groups (ascending; None: of all) as an operator has them: as many as the manifest says."""
+    """Return the live rows of some groups (ascending; None: all), and raise if their number differs from the manifest."""
     return read_rows_with_epochs(reader, stored, groups, what).drop_columns([EPOCH_COLUMN])
 
 
 def read_rows_with_epochs(
     reader: BlockReader, stored: StoredTable, groups: Sequence[int] | Numbers | None, what: str
 ) -> pa.Table:
-    """The same with `__at` beside the substream."""
+    """Return the same rows as `read_rows`, with `__at` after the substream."""
     total = len(stored.rows)
     chosen = np.arange(total) if groups is None else np.asarray(groups, np.int64)
     wanted = np.asarray(stored.rows, np.int64)[chosen]
@@ -277,7 +282,7 @@ def read_rows_with_epochs(
     blocks = [b for b in stored.blocks if oldest is not None and b.high is not None and b.high >= oldest]
     found = [
         open_table_block(reader, stored, block, total, what) for block in blocks
-    ]  # all of them, before one can be deleted
+    ]  # opens all of them before any can be deleted
     rows = _live_dated(stored, [live_candidates(block, chosen, stored.renewed) for block in found])
     of = np.asarray(rows.column(GROUP)) if found else np.zeros(0, np.int64)
     have = np.bincount(of, minlength=total)[chosen]
@@ -290,7 +295,7 @@ def read_rows_with_epochs(
 
 
 def _words(columns: Sequence[pa.ChunkedArray]) -> tuple[Numbers, int]:
-    """A number for every row, the same iff its values are; and a bound above all of them."""
+    """Return a number for every row, equal iff its values are equal, and a bound above all numbers."""
     words, width = np.zeros(len(columns[0]), np.int64), 1
     for column in columns:
         codes, span = _codes(column)
@@ -303,7 +308,7 @@ def _words(columns: Sequence[pa.ChunkedArray]) -> tuple[Numbers, int]:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[Numbers, int]:
-    """Whole numbers by their distance from the smallest, where that is no large number; the last one stands for null."""
+    """Return whole numbers as distances from the smallest, unless these are too large; the last code means null."""
     if pa.types.is_floating(column.type):
         return _dense(_canonical(column))
     if not _is_whole(column.type):
@@ -321,22 +326,22 @@ def _is_whole(kind: pa.DataType) -> bool:
 
 
 def _from_zero(values: Numbers) -> tuple[Numbers, int]:
-    """The values less the smallest, and a bound above them; the bound may be too large for the values to be right."""
+    """Return the values less the smallest, and a bound above them; if the bound is too large, the values are wrong."""
     smallest = int(values.min())
     return values - smallest, int(values.max()) - smallest + 1
 
 
 def _dense(column: pa.ChunkedArray) -> tuple[Numbers, int]:
-    """Different values counted from 0."""
+    """Return the different values numbered from 0."""
     kind = column.type
     if column.nbytes > arrow.SAFE and (pa.types.is_string(kind) or pa.types.is_binary(kind)):
-        column = column.cast(pa.large_binary())  # more text than one dictionary holds
+        column = column.cast(pa.large_binary())  # one dictionary cannot hold that much text
     found = column.dictionary_encode(null_encoding="encode").combine_chunks()
     return np.asarray(found.indices).astype(np.int64), max(len(found.dictionary), 1)
 
 
 def _canonical(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floating point numbers that are equal have one pattern: -0.0 is 0.0, and there is one NaN."""
+    """Return the bit patterns of floats, with one pattern for equal values: -0.0 becomes 0.0, and there is one NaN."""
     with np.errstate(invalid="ignore"):  # a signalling NaN
         values = np.array(column.cast(pa.float64()).fill_null(0.0), np.float64) + 0.0
     values[np.isnan(values)] = np.nan

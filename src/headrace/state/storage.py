@@ -1,4 +1,4 @@
-"""The only code of the state package that touches a disk.
+"""Storage of state files; no other module of this package touches a disk.
 
 Invariants, the same for every implementation:
 
@@ -6,7 +6,7 @@ Invariants, the same for every implementation:
     publish(name) has at most one winner     (create-if-absent, whole file or nothing)
     a name cannot leave the root             (fixed pattern, plain files only: no links, pipes or devices)
 
-Trouble with a disk is an `OSError`; a name that is refused is a `StateError`.
+A failing disk raises `OSError`; a refused name raises `StateError`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ UNSUPPORTED = frozenset(
     + [f"fuse.{kind}" for kind in ("s3fs", "gcsfuse", "goofys", "mount-s3", "rclone", "blobfuse2", "sshfs")]
 )
 
-MOST_READ_BYTES = 256 << 20  # that are read at once: a manifest has some 250 for each block
+MOST_READ_BYTES = 256 << 20  # largest file that is read at once; a manifest has about 250 bytes for each block
 
 _FILE_NAME = re.compile(r"(?:blocks|manifests)/[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _CREATE_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -47,7 +47,7 @@ class Lease(Protocol):
 
     @property
     def left(self) -> str:
-        """The text that the writer before left at its release; any other text if it was killed."""
+        """Return the text that the previous writer left at its release; any other text if it was killed."""
 
     def release(self, left: str = "") -> None:
         """Allow others to write, and leave a text for the next writer."""
@@ -58,41 +58,42 @@ class Storage(Protocol):
 
     @property
     def uri(self) -> str:
-        """The text from which `open_storage` opens the same storage on any machine."""
+        """Return the text from which `open_storage` opens the same storage on any machine."""
 
     def lease(self) -> Lease:
-        """Make the place ready and keep other writers away; `WriterConflict` when there is one."""
+        """Prepare the place and keep other writers out; raise `WriterConflict` if there is one."""
 
     def require(self) -> None:
-        """Refuse a place that holds no state."""
+        """Raise if the place holds no state."""
 
     def write(self, name: str, *data: Data) -> None:
-        """Create a new file of these, one after the other; `FileExistsError` when the name is taken."""
+        """Create a file from these bytes, one after the other; raise `FileExistsError` if the name is taken."""
 
     def sync(self, names: Iterable[str]) -> None:
-        """Make these files, then their folders, survive a power cut; `SyncFailed` if that is not sure."""
+        """Make these files, then their folders, durable; raise `SyncFailed` if the disk does not confirm it."""
 
     def publish(self, name: str, data: Data) -> bool:
-        """Create the file whole and durable, or leave the one that is there and return False."""
+        """Create the file whole and durable and return True, or keep the existing one and return False."""
 
     def read(self, name: str) -> bytes:
-        """The bytes of a file; `FileNotFoundError` when there is none."""
+        """Return the bytes of a file; raise `FileNotFoundError` if there is none."""
 
     def map(self, name: str) -> pa.Buffer:
-        """The bytes of a file without a copy."""
+        """Return the bytes of a file without a copy."""
 
     def size(self, name: str) -> int | None:
-        """Length in bytes, None when there is no such file."""
+        """Return the length in bytes; None if there is no such file."""
 
     def list(self, folder: str) -> list[str]:
-        """Every name in a folder (`blocks` or `manifests`), sorted, temporary ones included."""
+        """Return every name in a folder (`blocks` or `manifests`), sorted, temporary names included."""
 
     def delete(self, name: str) -> None:
-        """Remove a file; one that is not there is fine."""
+        """Delete a file if it exists."""
 
 
 def open_storage(place: str | os.PathLike[str], *, fsync: bool = True) -> Storage:
-    """The storage at a place that a user gave, or at the `uri` of one: the only way to make one, in driver and tasks."""
+    """Return the storage at a place that a user gave, or at the `uri` of a storage. Driver and tasks both use this
+    function."""
     return LocalStorage(given_path(place, "the state").absolute(), fsync=fsync)
 
 
@@ -113,7 +114,7 @@ def is_temporary(name: str) -> bool:
 
 
 class LocalStorage:
-    """A folder of a local POSIX file system. Holds no handle: cheap to make in every task."""
+    """A folder of a local POSIX file system. It has no open handle, so every task can create one cheaply."""
 
     def __init__(self, root: str | Path, *, fsync: bool = True) -> None:
         self.root = Path(root)
@@ -144,7 +145,7 @@ class LocalStorage:
         self.probe()
 
     def create(self) -> None:
-        """Make the two folders, in a root that is there, so that they survive a power cut."""
+        """Create the two folders durably, in an existing root."""
         for folder in FOLDERS:
             _refuse_link(self.root / folder)
             (self.root / folder).mkdir(mode=0o700, exist_ok=True)
@@ -176,9 +177,7 @@ class LocalStorage:
         path = self._path(name)
         with open(os.open(path, _OPEN_FLAGS), "rb") as file:
             if os.fstat(file.fileno()).st_size > MOST_READ_BYTES:
-                raise StateError(
-                    f"{path} has more than {MOST_READ_BYTES >> 20} MB; no file that is read whole does. {_WHO}"
-                )
+                raise StateError(f"{path} is larger than {MOST_READ_BYTES >> 20} MB, which no manifest is. {_WHO}")
             return file.read()
 
     def map(self, name: str) -> pa.Buffer:
@@ -204,7 +203,7 @@ class LocalStorage:
         (self.root / name).unlink(missing_ok=True)
 
     def probe(self) -> None:
-        """Refuse a file system on which `publish` could not be a commit."""
+        """Raise for a file system on which `publish` cannot be a commit."""
         kind = filesystem_of(self.root)
         if kind in UNSUPPORTED:
             raise StateError(f"{self.root} is on a {kind} file system, {_ELSEWHERE}")
@@ -212,13 +211,15 @@ class LocalStorage:
             works = self._links_work()
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                raise StateError(f"there is no room in {self.root}: {error}. Make room, and start again") from error
+                raise StateError(
+                    f"no space is left in {self.root}: {error}. Free disk space, then start again"
+                ) from error
             raise StateError(f"hard links do not work in {self.root} ({error}), {_ELSEWHERE}") from error
         if not works:
             raise StateError(f"hard links overwrite existing files in {self.root}, {_ELSEWHERE}")
 
     def _links_work(self) -> bool:
-        """One link succeeds and a second one of the same name is refused."""
+        """Return whether one link succeeds and a second one with the same name is refused."""
         source, target = (self.root / "manifests" / f"_probe-{uuid.uuid4().hex}" for _ in range(2))
         try:
             _create(source, b"probe", sync=False)
@@ -243,7 +244,7 @@ _ELSEWHERE = (
     "which cannot commit exactly once (no create-if-absent). "
     "Put the checkpoint on a local disk such as ext4, xfs or btrfs"
 )
-_WHO = "Find out who made it"
+_WHO = "Find out what created it"
 
 
 def _refuse_link(path: Path) -> None:
@@ -252,18 +253,18 @@ def _refuse_link(path: Path) -> None:
 
 
 def _refuse_other_kinds(path: Path) -> None:
-    """A link leads elsewhere; reading a pipe or a device may have no end."""
+    """Raise for anything but a plain file: a link leads elsewhere, and a pipe or device may have no end."""
     try:
         mode = path.lstat().st_mode
     except FileNotFoundError:
         return
     if not stat.S_ISREG(mode):
-        kind = "a symbolic link" if stat.S_ISLNK(mode) else "no plain file"
+        kind = "a symbolic link" if stat.S_ISLNK(mode) else "not a plain file"
         raise StateError(f"{path} is {kind}; state files are plain files. {_WHO}")
 
 
 def _create(path: Path, *data: Data, sync: bool) -> None:
-    """A new file, or none: a torn one is removed, since the disk may be full."""
+    """Create a whole file or none: after an error, which a full disk can cause, the partial file is removed."""
     descriptor = os.open(path, _CREATE_FLAGS, 0o600)
     try:
         for part in data:
@@ -285,7 +286,8 @@ def _write_all(descriptor: int, data: Data) -> None:
 
 
 def _link(temporary: Path, final: Path) -> bool:
-    """Whether this call made `final`. A reported failure is not believed, since the operation may have been done all the same: the files decide."""
+    """Return whether this call created `final`. The files decide, because a failed call may still have created the
+    link."""
     try:
         os.link(temporary, final, follow_symlinks=False)
     except OSError as error:

@@ -1,8 +1,8 @@
 """The owner of a state folder: one writer, one log of manifests.
 
-commit(n) succeeds  =>  manifests/n is ours, whole, and every block it names is there and synced
+commit(n) succeeds  =>  manifests/n is ours and whole, and every block that it names exists and is synced
 commit(n) fails     =>  this store never commits again; the next open finds out what happened
-commit(n) returns   =>  the head of n is there and synced: from then on, a log without manifest n is damaged
+commit(n) returns   =>  the head of n exists and is synced: from then on, a log without manifest n is damaged
 clean() deletes     =>  only what no retained manifest names and whose epoch is past
 """
 
@@ -44,8 +44,8 @@ class StateStore:
         self._stopped: str | None = None
         self._named: dict[int, frozenset[str]] = {}
         self.last: Manifest | None = None
-        self.previous: Manifest | None = None  # the one before it, if it is still there
-        self.delivered: int | None = None  # the epoch whose results all sinks have, if this run gave them
+        self.previous: Manifest | None = None  # the manifest before `last`, if it still exists
+        self.delivered: int | None = None  # the epoch whose results this run delivered to all sinks
         self._digest: str | None = None
         self._head = -1  # the newest epoch that has a head
         self._load_patiently(_READ_ATTEMPTS if read_only else 1)
@@ -66,9 +66,9 @@ class StateStore:
             raise
 
     def keep_name(self) -> None:
-        """Before the first commit: from now on this state has the same name after a kill, for sinks that know it by then.
+        """Before the first commit, make the name of this state durable, because sinks may store the name before a kill.
 
-        The note goes with the first clean-up; the manifests have the name.
+        The first clean-up deletes the note, since manifests have the name.
         """
         if self.last is not None:
             return
@@ -80,11 +80,11 @@ class StateStore:
             self.storage.write(f"blocks/_state-{self.state_id}", b"")
         except OSError as error:
             raise StateError(
-                f"the name of this state could not be noted: {error}. Make room, then start again"
+                f"cannot store the name of this state: {error}. Free disk space, then start again"
             ) from error
 
     def draft(self, **changes: Any) -> Manifest:
-        """The last manifest with `changes`, as the next. Outbox and decisions of an epoch start empty."""
+        """Return the next manifest: the last one with `changes`. Outbox and decisions of an epoch start empty."""
         fresh: dict[str, Any] = {"outbox": (), "decisions": [], **changes}
         identity: dict[str, Any] = {
             "state_id": self.state_id,
@@ -125,7 +125,7 @@ class StateStore:
             self._stopped = self._stopped or "this run was stopped"
 
     def clean(self, keep: int = 3) -> int:
-        """Delete what only manifests before the newest `keep` needed; returns how many files went."""
+        """Delete what only manifests before the newest `keep` need, and return the number of deleted files."""
         if keep < 1:
             raise ValueError(f"keep={keep}: the newest manifest is always kept, so keep is at least 1")
         with self._mutex:
@@ -142,7 +142,7 @@ class StateStore:
 
     @property
     def all_delivered(self) -> bool:
-        """Whether all sinks surely have the results of the newest epoch."""
+        """Return whether all sinks certainly have the results of the newest epoch."""
         if self.last is None or self.delivered == self.last.number:
             return True
         left = self._lease.left if self._lease else ""
@@ -150,13 +150,13 @@ class StateStore:
 
     @property
     def all_listeners_told(self) -> bool:
-        """Whether the run before this one ended in order, and its listeners received the record of its newest epoch."""
+        """Return whether the previous run ended normally and its listeners received the record of its newest epoch."""
         return self.last is not None and self._lease is not None and self._lease.left == _told_mark(self.last.number)
 
     def close(self, *, all_listeners_told: bool = False) -> None:
         self.revoke()
         if self._lease is not None:
-            told = all_listeners_told or self.all_listeners_told  # a run that committed nothing leaves the former mark
+            told = all_listeners_told or self.all_listeners_told  # a run without commits keeps the former mark
             left = _told_mark if told else _delivered_mark if self.all_delivered else None
             self._lease.release(left(self.last.number) if left and self.last else "")
 
@@ -169,7 +169,7 @@ class StateStore:
     # -- load
 
     def _load_patiently(self, attempts: int) -> None:
-        """Load the state, and again if a writer deletes files meanwhile."""
+        """Load the state, and repeat if a writer deletes files meanwhile."""
         try:
             self._load()
         except (OSError, CorruptState) as error:
@@ -227,7 +227,8 @@ class StateStore:
         self.previous, self.last, self._digest = self.last, manifest, manifest_digest(data)
 
     def _refuse_lost_manifests(self) -> None:
-        """Blocks alone are what a kill before the first commit leaves; results are delivered only after the head exists."""
+        """Raise if a head shows an epoch without its manifest. Blocks alone are normal: a kill before the first commit
+        leaves them."""
         newest = self._newest()
         if self._head > newest >= 0:
             raise CorruptState(
@@ -274,7 +275,9 @@ class StateStore:
         new = [block for block in manifest.live_blocks() if block.name not in known]
         for block in new:
             if epoch_of(block.name) != manifest.number:
-                raise StateError(f"block {block.name} is new in manifest {manifest.number} but not of it")
+                raise StateError(
+                    f"block {block.name} is new in manifest {manifest.number} but was written for another epoch"
+                )
         try:
             self._require_blocks(new)
             self.storage.sync(block.name for block in new)
@@ -282,7 +285,8 @@ class StateStore:
             raise StateError(f"blocks of epoch {manifest.number} are not safe: {error}. {_INTACT}") from error
 
     def _publish(self, number: int, data: bytes) -> None:
-        """Afterwards the file is there and ours. What publish reports is a hint, the file decides: it may have been done though an error came."""
+        """Publish a manifest. The stored file decides whether that worked, because a call that reports an error may
+        have succeeded."""
         name = manifest_name(number)
         failure: OSError | None = None
         try:
@@ -303,7 +307,7 @@ class StateStore:
             self._refuse_other(name, found)
 
     def _refuse_other(self, name: str, found: bytes) -> NoReturn:
-        """Somebody else's manifest, or ours damaged."""
+        """Raise: the manifest was committed by another run, or this run's is damaged."""
         other = Manifest.from_bytes(found, name)
         raise WriterConflict(
             f"{name} was committed by another run ({other.run}). This run stops; its own epoch was not kept"
@@ -321,7 +325,7 @@ class StateStore:
         self._head = number
 
     def _readable(self, manifest: Manifest, data: bytes) -> Manifest:
-        """As a restart would read it: what could not be read again must not be written."""
+        """Return the manifest as a restart would read it. A manifest that cannot be read again must not be written."""
         try:
             return Manifest.from_bytes(data, manifest_name(manifest.number))
         except CorruptState as error:
@@ -345,14 +349,15 @@ class StateStore:
         return len(old) + len(garbage)
 
     def _delete_manifests(self, numbers: list[int]) -> None:
-        """Oldest first and one at a time, so that no crash, and no power cut, leaves a gap."""
+        """Delete the oldest first and one at a time, so that neither a crash nor a power cut leaves a gap."""
         for number in numbers:
             self.storage.delete(manifest_name(number))
             self.storage.sync([manifest_name(self._next_number() - 1)])
             self._named.pop(number, None)
 
     def _garbage(self, newest: int) -> list[str]:
-        """Blocks of past epochs that no retained manifest names (a later one may be about to be named), and older heads."""
+        """Return older heads, and blocks of past epochs that no retained manifest names. The next manifest may name
+        later blocks."""
         needed, names = frozenset[str]().union(*self._named.values()), self.storage.list("blocks")
         past = [name for name in names if is_block(name) and epoch_of(name) <= newest and name not in needed]
         heads = [name for name in names if (number := head_number(name)) is not None and number < self._head]
@@ -362,7 +367,7 @@ class StateStore:
         return [name for folder in FOLDERS for name in self.storage.list(folder) if is_temporary(name)]
 
 
-_INTACT = "The epoch before is intact: repair the disk or make room, then start again"
+_INTACT = "The previous epoch is intact: repair the disk or free space, then start again"
 
 
 def _told_mark(number: int) -> str:

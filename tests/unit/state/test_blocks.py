@@ -150,7 +150,7 @@ def test_a_block_is_never_overwritten() -> None:
 def test_disk_full_while_writing_a_block() -> None:
     storage = FaultyStorage()
     storage.inject("write", "before")
-    with pytest.raises(StateError, match="make room"):
+    with pytest.raises(StateError, match="free disk space"):
         write_block(storage, NAME, table(1), None, None, None)
 
 

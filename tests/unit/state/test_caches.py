@@ -568,7 +568,7 @@ def test_a_file_of_locks_that_was_removed_locks_nothing() -> None:
     other = CacheUse(RUN, LARGE)
     assert take(other, FIRST).why is None
     cache = take(one, FIRST)
-    assert cache.why == NO_SPACE and cache.full == "the file of locks was removed"
+    assert cache.why == NO_SPACE and cache.full == "the lock file was removed"
     cache.areas(SIZES)["rows"][:] = 1
     cache.finish(FIRST, None)
     one.close()

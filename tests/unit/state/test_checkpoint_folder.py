@@ -121,7 +121,7 @@ def test_a_lock_that_is_another_file_too_is_not_written(used: Path, tmp_path: Pa
     (tmp_path / "victim").write_text("mine")
     (used / "state" / "writer.lock").unlink()
     (used / "state" / "writer.lock").hardlink_to(tmp_path / "victim")
-    with pytest.raises(StateError, match=r"writer\.lock is no plain file of its own"):
+    with pytest.raises(StateError, match=r"writer\.lock is not a plain file"):
         open_again(used)
     assert (tmp_path / "victim").read_text() == "mine"
 
@@ -129,7 +129,7 @@ def test_a_lock_that_is_another_file_too_is_not_written(used: Path, tmp_path: Pa
 def test_a_lock_that_is_a_pipe_is_refused(used: Path) -> None:
     (used / "state" / "writer.lock").unlink()
     os.mkfifo(used / "state" / "writer.lock")
-    with pytest.raises(StateError, match=r"writer\.lock is no plain file"):
+    with pytest.raises(StateError, match=r"writer\.lock is not a plain file"):
         open_again(used)
 
 
@@ -173,7 +173,7 @@ def _vast(path: Path) -> None:
         file.truncate(1 << 40)
 
 
-@pytest.mark.parametrize(("plant", "words"), [(_device, "no plain file"), (_pipe, "no plain file"), (_vast, "256 MB")])
+@pytest.mark.parametrize(("plant", "words"), [(_device, "not a plain file"), (_pipe, "not a plain file"), (_vast, "256 MB")])
 def test_a_manifest_without_an_end_is_not_read(used: Path, plant: Any, words: str) -> None:
     path = used / "state" / manifest_name(0)
     path.unlink()
@@ -190,10 +190,10 @@ def test_a_block_that_is_no_plain_file_is_not_read(used: Path, plant: Any) -> No
     name = store.last.live_blocks()[0].name
     (used / "state" / name).unlink()
     plant(used / "state" / name)
-    with pytest.raises(StateError, match="no plain file"):
+    with pytest.raises(StateError, match="not a plain file"):
         StateStore.open(used / "state")
     for action in (store.storage.read, store.storage.map, store.storage.size):
-        with pytest.raises(StateError, match="no plain file"):
+        with pytest.raises(StateError, match="not a plain file"):
             action(name)
 
 
@@ -201,7 +201,7 @@ def test_what_is_read_has_a_limit_that_manifests_keep(monkeypatch: pytest.Monkey
     with StateStore.open(tmp_path / "state") as store:
         commit_values(store, 1)
         monkeypatch.setattr(storage_module, "MOST_READ_BYTES", 100)
-        with pytest.raises(StateError, match="has more than"):
+        with pytest.raises(StateError, match="is larger than"):
             commit_values(store, 2)
 
 

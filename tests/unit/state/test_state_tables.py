@@ -481,7 +481,7 @@ def test_a_block_that_is_no_part_of_a_table_is_refused(change: Callable[[pa.Tabl
         found = state_tables.open_table_block(BlockReader(storage), PLAIN, block, 2, "t")
         assert state_tables.live_candidates(found, np.arange(2), (0, 0)).drop_columns(["__group"]).equals(rows)
     else:
-        with pytest.raises(CorruptState, match=f"block {name} (is no part of t|should have rows of the epochs 5 to 8)"):
+        with pytest.raises(CorruptState, match=f"block {name} (does not belong to t|should have rows of the epochs 5 to 8)"):
             state_tables.open_table_block(BlockReader(storage), PLAIN, block, 2, "t")
 
 
@@ -496,12 +496,12 @@ def test_the_newest_row_counts_in_whatever_order_blocks_come() -> None:
 
 
 def test_a_key_has_one_row_in_an_epoch() -> None:
-    with pytest.raises(CorruptState, match="a key of k stands twice in the rows of one epoch"):
+    with pytest.raises(CorruptState, match="a key of k occurs twice in the rows of one epoch"):
         state_tables.live_rows(PLAIN, [part(PLAIN, 3, (1, 7, 30)), part(PLAIN, 3, (1, 7, 31))])
     put, gone = pa.table({"__substream": [1], "k": [7], "v": [1]}), pa.table({"__substream": [1], "k": [7]})
     with pytest.raises(StateError, match="names a key twice"):
         state_tables.changed_rows(PLAIN, put, gone, 3)
-    with pytest.raises(StateError, match=r"what is gone must have the columns \['__substream', 'k'\]; found"):
+    with pytest.raises(StateError, match=r"the keys to delete must have the columns \['__substream', 'k'\]; found"):
         state_tables.changed_rows(PLAIN, put, put, 3)
 
 

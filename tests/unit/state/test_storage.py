@@ -254,7 +254,7 @@ def test_probe_tells_a_full_disk_from_one_without_links(local: LocalStorage, mon
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(module, "_create", full)
-    with pytest.raises(StateError, match=r"there is no room in .*No space left on device.*\. Make room"):
+    with pytest.raises(StateError, match=r"no space is left in .*No space left on device.*\. Free disk space"):
         local.probe()
 
 

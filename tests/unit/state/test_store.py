@@ -326,7 +326,7 @@ def test_last_is_what_a_restart_reads() -> None:
 def test_new_blocks_must_be_of_this_epoch_and_present() -> None:
     store = StateStore(filled())
     old = add_block(store, 1, epoch=1)
-    with pytest.raises(StateError, match="not of it"):
+    with pytest.raises(StateError, match="written for another epoch"):
         store.commit(store.draft(operators={"w": OperatorState(((old,),))}))
     store = StateStore(store.storage)
     gone = add_block(store, 1)

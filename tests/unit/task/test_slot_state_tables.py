@@ -290,7 +290,7 @@ WRONG: dict[str, tuple[Callable[[Slot], Any], str]] = {
     ),
     "columns": (
         lambda slot: slot.change("sums", NOTHING[1], NOTHING[1], NEW[:0]),
-        "what was put must have the columns",
+        "the rows to put must have the columns",
     ),
     "a key twice": (
         lambda slot: slot.change("sums", as_rows([(1, "a", 1)] * 2, "s", "k", "total"), NOTHING[1], np.full(2, -1)),
@@ -412,7 +412,7 @@ def test_a_whole_block_of_something_else_is_refused(summed: Summed) -> None:
         both["last"].update({name: both["sums"][name] for name in ("blocks", "rows", "renewed", "ages")})
 
     edit(summed.folder, exchange)
-    with pytest.raises(CorruptState, match="is no part of table 'last' of sum-1: it has"):
+    with pytest.raises(CorruptState, match="does not belong to table 'last' of sum-1: its columns are"):
         hr.read_state(summed.folder, "sum-1", "last")
 
 
