@@ -1,4 +1,5 @@
-"""Linear Road: tolls, accidents, balances, expenditures and travel times of L expressways, as a query of headrace.
+"""The Linear Road benchmark as a headrace query: tolls, accidents, balances, expenditures and travel times of L
+expressways.
 
-An application: it uses what any user of headrace can use, and the engine knows nothing of it.
+This package is an application: it uses only headrace's public features, and the engine has no code specific to it.
 """

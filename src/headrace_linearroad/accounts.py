@@ -1,16 +1,16 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Balances: what drivers owe so far, and as of when.
+"""Balances: the sum of a car's charged tolls, and the time that this sum is for.
 
-A toll is notified when a car comes into a segment, and due when it goes on into another; the roads say which it is
-(`driving.CHARGED`). Events of a second come before the questions of that second, so an answer knows all of it.
+A toll is notified when a car enters a segment, and charged when it enters the next one of the same journey (an event
+with `driving.CHARGED`). Events of a second are processed before its questions, so an answer includes the whole second.
 
-    official    the balance at the last notification, as of then; in the second in which the car leaves, that of this second
-    walmart     the balance now
-    unknown     nothing, now
+    official     the balance at the last notification, with that time; if the car leaves in this second, the balance now
+    walmart      the balance now
+    unknown car  zero, now
 
-Accounts are in pages, by the second of the half minute in which a journey began: so the events of a second are nearly all in
-one page. Who has begun journeys in several has an account in several: the balance is their sum, and what was told last is in
-the one that was last told. All accounts stay, as a driver may always ask.
+Accounts are in pages, by the second of the half minute in which a journey began, so nearly all events of a second are
+in one page. A car whose journeys began in different seconds has several accounts: its balance is their sum, and its
+last notification is the latest of theirs. Accounts are never removed, because a driver may ask at any time.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ from headrace_linearroad.roads import SECOND
 ASKED = 4  # `what` of a question; its `n` is the number of the question
 LOW, HIGH, PENDING, LATE, ENTERED = range(
     5
-)  # balance in two words; notified, not due yet; due as the car left; seconds + 1
+)  # the balance in two words; notified but not charged; charged as the car left; second of the last notification + 1
 REST = 5
 LOWER = (1 << 32) - 1
 NEVER = -1
 
 
 class Events(NamedTuple):
-    """By page and car, and of a car in sequence."""
+    """Columns of events, by page and car, and those of one car in sequence."""
 
     page: npt.NDArray[np.int8]
     vid: Ints
@@ -63,18 +63,18 @@ class Events(NamedTuple):
 
 
 class Questions(NamedTuple):
-    """By car, and of a car in sequence."""
+    """Columns of questions, by car and in sequence, and their results."""
 
     vid: Ints
     time: Longs
-    balance: Longs  # what is found
-    entered: Longs  # the last time that something was notified
-    late: Longs  # of the balance: due since then
+    balance: Longs
+    entered: Longs  # the second of the last notification + 1; 0: none
+    late: Longs  # the part of the balance that was charged since then
     left: Mask  # whether the car leaves in this second
 
 
 class Accounts(hr.Processor):
-    """Some cars, by their numbers."""
+    """The processor of one substream: some cars."""
 
     schema = OUTPUTS["balances"]
     tables = {  # noqa: RUF012
@@ -122,13 +122,13 @@ def _ordered(told: dict[str, npt.NDArray[np.int64]]) -> Events:
 
 
 class _Held:
-    """What a chunk needs of the accounts: read, to be changed in place, and put again."""
+    """The accounts that a chunk needs: read from the table, changed in place, and written back."""
 
     def __init__(self, table: ProcessorTable, events: Events, questions: Questions) -> None:
         self.table = table
         coming = np.bincount(events.page, minlength=PAGES)
         self.bounds = np.concatenate([[0], np.cumsum(coming)])
-        found = self._pieces(np.arange(PAGES))  # the numbers of all cars: who asks may be in any page
+        found = self._pieces(np.arange(PAGES))  # all car numbers, because a car with a question may be in any page
         needed = coming > 0
         holders(questions.vid, found.data, found.starts, found.lengths, needed)
         counts = np.where(needed, found.lengths, 0)
@@ -161,13 +161,13 @@ class _Held:
 
 @compile_inner
 def first_in(vids, low, high, vid):
-    """The first place of a car among places that are by car, or where it would be."""
+    """Return the first place of a car among places from `low` to `high`, or where it would be inserted."""
     return low + place_in(vids, low, high - low, vid)
 
 
 @compile_cached
 def holders(asked, data, starts, counts, needed):
-    """Pages that have cars who ask."""
+    """Mark in `needed` the pages with an account of a car that has a question."""
     for place in range(len(asked)):
         for page in range(PAGES):
             if not needed[page] and has(data, starts[page], counts[page], asked[place]):
@@ -181,14 +181,14 @@ def balance_of(car):
 
 @compile_inner
 def settle_one(car, time, what, n):
-    """An event into an account."""
+    """Apply an event to an account."""
     due = np.int64(car[PENDING]) if what & CHARGED else np.int64(0)
     balance = balance_of(car) + due
     car[LOW], car[HIGH] = np.int32(balance & LOWER), np.int32(balance >> 32)
     if what & LEAVES:
         if (
             car[ENTERED] != time + 1
-        ):  # else it is due in the second of the last notification, and in the balance as of then
+        ):  # otherwise the charge is in the second of the last notification, and part of the balance at that time
             car[LATE] += np.int32(due)
         car[PENDING] = 0
     else:
@@ -199,7 +199,7 @@ def settle_one(car, time, what, n):
 
 @compile_inner
 def answer(questions, place, car, left):
-    """What an account adds to an answer."""
+    """Add an account to the answer of a question. left: the last second in which the car left."""
     questions.balance[place] += balance_of(car)
     if car[ENTERED] > questions.entered[place]:
         questions.entered[place] = car[ENTERED]
@@ -210,13 +210,13 @@ def answer(questions, place, car, left):
 
 @compile_cached
 def settle(events, bounds, questions, pages, car, new_vids, new_rest):
-    """Events into accounts, and answers out of them: page by page, of each car in sequence."""
+    """Apply events to accounts and answer questions: page by page, car by car, and each car in sequence."""
     events, questions, pages = Events(*events), Questions(*questions), Pages(*pages)
     asked = len(questions.vid)
     for page in range(PAGES):
         start, count = pages.starts[page], pages.counts[page]
         place, stop, new, after, next_ = bounds[page], bounds[page + 1], 0, 0, 0
-        for question in range(asked):  # of cars that nothing happens to here
+        for question in range(asked):  # questions of cars without an event in this page
             vid = questions.vid[question]
             found = start + place_in(pages.vids, start, count, vid)
             if found < start + count and pages.vids[found] == vid:

@@ -1,4 +1,4 @@
-"""`headrace linearroad`: the commands. Each says what it takes; the work is in a module of its own."""
+"""Commands of `headrace linearroad`. Each function declares its options; other modules do the work."""
 
 from __future__ import annotations
 
@@ -26,90 +26,99 @@ def _paths(paths: list[Path] | None) -> list[Path]:
     return [path for path in map(mounted_path_option, paths or []) if path is not None]
 
 
-Input = Annotated[Path, path_option("PATH", "Text, plain or gzip, or a folder of files of one second.", "--input")]
+Input = Annotated[
+    Path, path_option("PATH", "A text file, plain or gzip, or a folder with one file per second.", "--input")
+]
 Histories = Annotated[
     list[Path] | None,
     typer.Option(
         callback=_paths,
         metavar="PATH",
-        help="CSV of 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; as often as there are files.",
+        help="CSV with 4 columns (tolls) or 8 (segments), plain or gzip, or a folder; repeat for each file.",
         show_default="history/ in the input",
     ),
 ]
-Reading = Annotated[Profile, typer.Option(help="Whose reading of the benchmark.")]
-Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other traffic.")]
+Reading = Annotated[Profile, typer.Option(help="Which interpretation of the benchmark's rules to use.")]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of the random traffic.")]
 
 
 @app.callback()
 def linearroad() -> None:
-    """Commands come below, one by one."""
+    """Parent of the commands below."""
 
 
 @app.command()
 def generate(
-    out: Annotated[Path, path_option("DIR", "Folder for the files: a new or an empty one.", show_default=False)],
+    out: Annotated[Path, path_option("DIR", "Folder for the files; new or empty.", show_default=False)],
     expressways: Annotated[
-        float, typer.Option(metavar="L", help="How many; with a half, the last one has eastbound lanes only.")
+        float,
+        typer.Option(metavar="L", help="Number of expressways; with a half, the last one has only eastbound lanes."),
     ] = 1,
-    begin: Annotated[int, typer.Option(metavar="SECOND", help="Where in the three hours to begin, 0 to 10799.")] = 0,
+    begin: Annotated[int, typer.Option(metavar="SECOND", help="First second, of the three hours: 0 to 10799.")] = 0,
     seconds: Annotated[
         int | None,
-        typer.Option(metavar="N", help="How many of their seconds.", show_default="to the end of the three hours"),
+        typer.Option(metavar="N", help="Number of seconds of traffic.", show_default="to the end of the three hours"),
     ] = None,
     minutes: Annotated[
         float | None,
-        typer.Option(metavar="N", help="How many of their minutes, instead of --seconds.", show_default=False),
+        typer.Option(metavar="N", help="Number of minutes of traffic, instead of --seconds.", show_default=False),
     ] = None,
     full_density: Annotated[
         bool,
         flag(
             "--full-density",
-            "1,700 tuples per second and expressway from the beginning on, as at the end of the three hours.",
+            "Generate 1,700 tuples per second and expressway from the start, as at the end of the three hours.",
         ),
     ] = False,
     density: Annotated[
         float | None,
         typer.Option(
             metavar="N",
-            help="Tuples per second and expressway, all the time.",
+            help="Constant number of tuples per second and expressway.",
             show_default="rising from 10 to 1700, as in official data",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Another seed, other traffic.")] = 1,
+    seed: Annotated[int, typer.Option(metavar="N", help="Seed of the random traffic.")] = 1,
     text: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
-            help="One text of 15 columns of this name, compressed if it ends in .gz; histories as CSV.",
-            show_default="a file of columns for every second",
+            help="Write one text file with this name, 15 columns, compressed if it ends in .gz, and histories as CSV.",
+            show_default="one Arrow file per second",
         ),
     ] = None,
-    shuffle: Annotated[bool, flag("--shuffle", "The tuples of a second in random order.")] = False,
+    shuffle: Annotated[bool, flag("--shuffle", "Write the tuples of each second in random order.")] = False,
     history: Annotated[
         History,
         typer.Option(
-            help="Of the ten weeks before. needed: what the questions ask for. complete: all of it, 400 MB and more per expressway."
+            help="History of the ten weeks before. needed: only the rows that questions ask for. complete: all rows, at least 400 MB per expressway."
         ),
     ] = History.needed,
     trips: Annotated[
-        int, typer.Option(metavar="N", help="Different trips that are asked about, per expressway.")
+        int, typer.Option(metavar="N", help="Number of different trips in travel time questions, per expressway.")
     ] = 128,
     style: Annotated[
         Style,
-        typer.Option(help="walmart: an exit may be a car's first report from a segment; questions repeat its report."),
+        typer.Option(
+            help="walmart: a car's first report from a segment may be on the exit lane; questions repeat the report."
+        ),
     ] = Style.official,
-    plain: Annotated[bool, flag("--plain", "Without the rare cases that are planted on expressways 0 and 1.")] = False,
+    plain: Annotated[
+        bool, flag("--plain", "Omit the rare cases that are otherwise planted on expressways 0 and 1.")
+    ] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Make up the traffic of expressways: cars, jams, accidents, questions, and the histories that answer them.
+    """Generate the traffic of expressways (cars, jams, accidents, questions) and the histories that answer the
+    questions.
 
-    The first half hour at full density on four expressways:
+    For example, the first half hour on four expressways at full density:
 
     headrace linearroad generate --out road --expressways 4 --minutes 30 --full-density
 
-    The same options give the same tuples. An expressway has the same traffic whatever the others are (but for cars that come
-    from them), and a part of the three hours is what it is in the whole: cars are under way when it begins. truth.json says
-    which accidents are in it and which rare cases were planted where; _complete.json is written last.
+    The same options produce the same tuples. The traffic of an expressway does not depend on the number of expressways,
+    except for cars that arrive from other expressways. A part of the three hours equals the same part of the whole, so
+    cars are already driving when it begins. truth.json lists the accidents and the planted rare cases; _complete.json
+    is written last.
     """
     with report_errors(traceback):
         from headrace_linearroad.generating import command
@@ -124,7 +133,7 @@ def generate(
 @app.command()
 def run(
     path: Input,
-    out: Annotated[Path, path_option("DIR", "Folder for five folders of answers, as Parquet.")],
+    out: Annotated[Path, path_option("DIR", "Folder for the answers: five folders of Parquet files.")],
     history: Histories = None,
     profile: Reading = Profile.official,
     slots: Slots = None,
@@ -136,21 +145,24 @@ def run(
         Path | None,
         path_option(
             "DIR",
-            "Folder that belongs to this run; start again with the same one to continue.",
+            "Folder for the state of this run; use the same folder again to resume the run.",
             show_default="<out>.checkpoint",
         ),
     ] = None,
-    explain: Annotated[bool, flag("--explain", "Show the plan; run nothing.")] = False,
+    explain: Annotated[bool, flag("--explain", "Show the plan without running it.")] = False,
     json: Json = False,
     traceback: Traceback = False,
 ) -> None:
-    """Answer the tuples of some expressways: tolls, accidents, balances, expenditures, travel times.
+    """Compute tolls, accidents, balances, expenditures and travel times for the tuples of some expressways.
 
-    What headrace linearroad generate --out road wrote:
+    For example, with the output of headrace linearroad generate --out road:
 
     headrace linearroad run --input road --out answers
 
-    Runs to the end of the input. Stopped or killed, it goes on when started again, with any number of slots: nothing is lost, nothing is told twice. Beside the checkpoint is a folder of the same name and .spool: text and histories as they are read, and whatever of the input is kept apart, with the reasons. A second without tuples counts for nothing in --epoch.
+    The run ends at the end of the input. If it is stopped or killed, start it again to resume it, with any number of
+    slots: no answer is lost or delivered twice. A folder beside the checkpoint, <checkpoint>.spool, has the converted
+    text and histories, and the input that was set aside, with the reasons. Seconds without tuples do not count towards
+    --epoch.
     """
     from headrace_linearroad import showing_runs
 
@@ -165,15 +177,17 @@ def run(
 @app.command()
 def validate(
     path: Input,
-    out: Annotated[Path, path_option("DIR", "What headrace linearroad run wrote.")],
+    out: Annotated[Path, path_option("DIR", "The --out of headrace linearroad run.")],
     history: Histories = None,
     profile: Reading = Profile.official,
-    json: Annotated[bool, flag("--json", "As JSON.")] = False,
+    json: Annotated[bool, flag("--json", "Print the result as JSON.")] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Judge every row of a run: computed anew from the input, in another way, and compared in both directions.
+    """Check every row of a run: recompute all answers from the input, with independent code, and compare in both
+    directions.
 
-    Give the input, histories and profile of the run. Exits with 0 if every row is right, with 1 if one is missing, extra, wrong or doubled, and with 130 if it was stopped before that was known.
+    Give the input, histories and profile of the run. Exits with 0 if every row is right, with 1 if a row is missing,
+    extra, wrong or duplicated, and with 130 if it was stopped before it had a result.
     """
     import json as js
 
@@ -186,8 +200,8 @@ def validate(
         try:
             with waiting:
                 verdict = judge(path, out, history or [], PROFILES[profile], tell=waiting.update)
-        except KeyboardInterrupt:  # whoever goes on if all is right must not
-            terminal.say_on_stderr("stopped; nothing is known of the rows")
+        except KeyboardInterrupt:  # the exit code must differ from that of a successful check
+            terminal.say_on_stderr("stopped before the rows were checked")
             raise typer.Exit(STOPPED) from None
         if json:
             print(js.dumps({"profile": profile} | verdict.to_json(), indent=2), file=output)
@@ -199,40 +213,50 @@ def validate(
 
 @app.command()
 def rate(
-    out: Annotated[
-        Path, path_option("DIR", "Folder for result.json and published: a new or an empty one.", show_default=False)
-    ],
+    out: Annotated[Path, path_option("DIR", "Folder for result.json and published; new or empty.", show_default=False)],
     expressways: Annotated[
         float | None,
-        typer.Option(metavar="L", help="How many are tried.", show_default="the largest number that holds is searched"),
+        typer.Option(
+            metavar="L",
+            help="Number of expressways to rate.",
+            show_default="search for the largest number within the limits",
+        ),
     ] = None,
     whole: Annotated[
-        bool, flag("--whole", "The three hours from empty roads on, instead of their end at full density.")
+        bool, flag("--whole", "Rate all three hours, from empty roads, instead of the end at full density.")
     ] = False,
     seconds: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="How many are rated.", show_default="600; with --whole, all")
+        int | None,
+        typer.Option(min=1, metavar="N", help="Number of rated seconds.", show_default="600; with --whole, all"),
     ] = None,
     warm_up: Annotated[
         int | None,
         typer.Option(
             min=0,
             metavar="N",
-            help="Seconds before them that are answered as fast as it goes.",
+            help="Seconds of traffic before the rated ones, processed at full speed.",
             show_default="1200; with --whole, none",
         ),
     ] = None,
-    speed: Annotated[float, typer.Option(min=0.01, metavar="X", help="Seconds of traffic per second.")] = 1,
+    speed: Annotated[
+        float, typer.Option(min=0.01, metavar="X", help="Seconds of traffic to offer per second of wall-clock time.")
+    ] = 1,
     density: Annotated[
-        float, typer.Option(metavar="N", help="Tuples per second and expressway; not with --whole.")
+        float, typer.Option(metavar="N", help="Tuples per second and expressway; ignored with --whole.")
     ] = 1700,
-    first: Annotated[int, typer.Option(min=1, metavar="L", help="Where the search begins.")] = 64,
+    first: Annotated[
+        int, typer.Option(min=1, metavar="L", help="First number of expressways that the search tries.")
+    ] = 64,
     resolution: Annotated[
-        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="How exact the search is, as a share of L.")
+        float, typer.Option(min=0.0, max=1.0, metavar="SHARE", help="Precision of the search, as a share of L.")
     ] = 0.1,
     epoch: Annotated[
         int | None,
         typer.Option(
-            min=1, metavar="SECONDS", help="Seconds of input per epoch, at most.", show_default="as many as fit"
+            min=1,
+            metavar="SECONDS",
+            help="Largest number of seconds of input per epoch.",
+            show_default="as many as fit",
         ),
     ] = None,
     profile: Reading = Profile.official,
@@ -242,17 +266,18 @@ def rate(
     system: Annotated[
         System,
         typer.Option(
-            help="What answers: headrace, or a competitor, Spark's transformWithStateInPandas (official profile; three outputs: tolls, accidents, balances)."
+            help="System to rate: headrace, or Spark's transformWithStateInPandas for comparison (official profile; tolls, accidents and balances only)."
         ),
     ] = System.headrace,
     traceback: Traceback = False,
 ) -> None:
-    """How many expressways this machine bears: every answer within its limit, every row right.
+    """Measure how many expressways this machine can serve with every answer within its limit and every row right.
 
-    Second t of the traffic is offered at time t by a process of its own. Limits, in seconds from a tuple to its answer: tolls, accidents
-    and balances 5, expenditures 10, travel times 30. Exits with 1 if they are not kept, or a row is not right.
+    A separate process offers second t of the traffic at time t. The limits, in seconds from a tuple to its answer, are
+    5 for tolls, accidents and balances, 10 for expenditures and 30 for travel times. Exits with 1 if a limit is
+    exceeded or a row is wrong.
 
-    A minute of two expressways, at four times their speed:
+    For example, one minute of two expressways at four times normal speed:
 
     headrace linearroad rate --out rated --expressways 2 --warm-up 60 --seconds 60 --speed 4
     """
@@ -286,12 +311,15 @@ def rate(
 
 @app.command()
 def judge(
-    out: Annotated[Path, typer.Argument(callback=mounted_path_option, metavar="DIR", help="The --out of the rating.")],
+    out: Annotated[
+        Path, typer.Argument(callback=mounted_path_option, metavar="DIR", help="The --out folder of the rating.")
+    ],
     traceback: Traceback = False,
 ) -> None:
-    """Go on with a rating that was interrupted while its rows were judged: groups of expressways that were, are not again.
+    """Resume the check of the rows of an interrupted rating. Groups of expressways that were already checked are
+    skipped.
 
-    Exits with 1 if limits were not kept, or a row is not right.
+    Exits with 1 if a limit was exceeded or a row is wrong.
     """
     from rich.console import Console
 
@@ -305,11 +333,14 @@ def judge(
 
 @app.command()
 def report(
-    results: Annotated[list[Path], typer.Argument(callback=_paths, metavar="RESULT...", help="What rate wrote.")],
-    out: Annotated[Path, path_option("FILE", "The page.")] = Path("report.html"),
+    results: Annotated[
+        list[Path],
+        typer.Argument(callback=_paths, metavar="RESULT...", help="Files result.json of rate, or their folders."),
+    ],
+    out: Annotated[Path, path_option("FILE", "HTML file to write.")] = Path("report.html"),
     traceback: Traceback = False,
 ) -> None:
-    """Ratings as one page: response times against L, where processor and memory go, published figures beside them."""
+    """Write ratings as one HTML page: response times by L, use of processor time and memory, and published figures."""
     with report_errors(traceback):
         _bench_is_there()
         from headrace_linearroad.rating.report import write
@@ -319,33 +350,35 @@ def report(
 
 
 def _bench_is_there() -> None:
-    """What ratings need beside what every run does."""
+    """Raise if psutil, which only ratings need, is not installed."""
     from headrace.errors import HeadraceError
 
     try:
         import psutil  # noqa: F401
     except ModuleNotFoundError:
-        raise HeadraceError("ratings need psutil, which is not there; pip install 'headrace[bench]'") from None
+        raise HeadraceError("ratings need psutil, which is not installed; run pip install 'headrace[bench]'") from None
 
 
 @app.command()
 def demo(
-    seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long traffic is offered.")] = 90,
-    speed: Annotated[float, typer.Option(min=0.1, metavar="N", help="Seconds of traffic per second.")] = 10,
-    density: Annotated[float, typer.Option(metavar="N", help="Tuples per second of traffic and expressway.")] = 800,
+    seconds: Annotated[
+        float, typer.Option(min=1, metavar="N", help="How long to offer traffic, in seconds of wall-clock time.")
+    ] = 90,
+    speed: Annotated[
+        float, typer.Option(min=0.1, metavar="N", help="Seconds of traffic to offer per second of wall-clock time.")
+    ] = 10,
+    density: Annotated[float, typer.Option(metavar="N", help="Tuples per expressway and second of traffic.")] = 800,
     seed: Seed = 3,
     slots: SlotCount = 2,
     keep: Annotated[
         Path | None,
-        path_option(
-            "DIR", "Keep traffic, answers and state in this folder: a new or an empty one.", show_default=False
-        ),
+        path_option("DIR", "Keep traffic, answers and state in this folder; new or empty.", show_default=False),
     ] = None,
     traceback: Traceback = False,
 ) -> None:
-    """Two expressways, live: an accident happens, is seen, and tolls rise; every row is judged at the end.
+    """Show two expressways live: an accident happens and is detected, tolls rise, and every row is checked at the end.
 
-    Takes about two minutes, and needs nothing but this machine.
+    The demo takes about two minutes and needs no other system.
     """
     from rich.console import Console
 

@@ -1,22 +1,21 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Cars on roads, second by second: compiled loops over the reports of a chunk.
+"""Compiled loops over the reports of a chunk, road by road and second by second.
 
-A road is one direction of an expressway. Its cars lie in thirty pages, by the second of the half minute in which each was
-last heard: a car reports every 30 seconds, so those who report in a second are nearly all in one page, in the order of their
-numbers, and so are the reports. A second of a road is then a merge of the two, and one page in thirty is changed.
+A road is one direction of an expressway. Its cars are in thirty pages, by the second of the half minute of their last
+report. A car reports every 30 seconds, so nearly all cars that report in a second are in one page, sorted by number
+like the reports. Processing a second of a road merges the reports with that page, and changes one page in thirty.
 
-    a car     its number, and beside it (`rest`) four words: when it was last heard; where (position, lane, how often in
-              succession it stood there, whether it has left, in which second of the half minute its journey began); the
-              segment with the sum and number of its speeds in this
-              minute; the same of another segment that it was in before, in this minute
-    a road    its minute, and by segment what holds in it: LAV, toll, whether there is an accident, and whether two cars
-              stood still at one place so far
-    minutes   the last six of a road, by segment: cars, their speeds, reports
-    stops     cars that stand still: place, car, when it last said so; by place and car
+    a car     its number, and four more words (`rest`): the time of its last report; its place (position, lane, number
+              of successive reports from there, whether it has left, the second of the half minute in which its journey
+              began); its segment, with the sum and number of its speeds in this minute; the same for the segment before
+    a road    its minute, and for each segment in this minute: LAV, toll, whether there is an accident, and whether two
+              cars have stood still at one place so far
+    minutes   the last six minutes of a road, by segment: cars, their speeds, reports
+    stops     cars that stand still: place, car and last report, sorted by place and car
 
-Invariant: a car has one record at most on a road; pages are ascending by car. What a report gives depends on reports before
-it on its road, and on those of its second, never on how the seconds are cut into chunks. Whole numbers only: LAV is the
-exact mean, rounded once.
+Invariant: a car has at most one record on a road, and pages are sorted by car. The results of a report depend on the
+earlier reports of its road and on those of its second, never on the division into chunks. All arithmetic uses whole
+numbers: LAV is the exact mean, rounded once.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from headrace_linearroad.pages import PAGES, Ints, Longs, Mask, Pages, has, plac
 
 PERIOD = PAGES  # seconds from report to report
 MINUTE = 60
-GAP = 60  # seconds of silence after which one who gets on begins a journey
-GONE = 600  # after which a car is forgotten
+GAP = 60  # seconds: a report from an entrance begins a journey if the last report is longer ago
+GONE = 600  # seconds without a report after which a car is removed
 SEGMENTS = 100
-REACH = 5  # segments, from that of the accident on backwards, whose drivers are told
-STOPPED = 4  # reports from one place
+REACH = 5  # segments in which drivers are alerted: that of the accident and those before it
+STOPPED = 4  # successive reports from one place that make a stop
 ENTRANCE, EXIT = 0, 4  # lanes
-SLOTS = 6  # minutes that are kept: this one and five
+SLOTS = 6  # minutes that are kept: the current one and five before it
 
 TIME, PLACE, HERE, THERE = range(4)
 REST = 4
@@ -45,33 +44,33 @@ LANE_SHIFT, RUN_SHIFT, LEFT_SHIFT, BEGAN_SHIFT = 20, 23, 26, 27  # in PLACE, abo
 SPOT, RUNS, SECONDS = (1 << 23) - 1, 7, 31
 SUM_SHIFT, COUNT_SHIFT = 7, 17  # in HERE and THERE, above the segment
 SEGMENT, SUMS, COUNTS = 127, 1023, 15
-MOST_REPORTS = 10  # of a car from one segment in a minute
-PARTS = 2_329_089_562_800  # of a mile per hour: a multiple of all numbers of reports up to 30
+MOST_REPORTS = 10  # reports of a car from one segment in a minute
+PARTS = 2_329_089_562_800  # units per mile per hour: a multiple of 1 to 30, so that means of up to 30 reports are exact
 
 AT, LAV, TOLL, ACCIDENT, MARK = 0, 1, 1 + SEGMENTS, 1 + 2 * SEGMENTS, 1 + 3 * SEGMENTS
 HEAD = 1 + 4 * SEGMENTS
-CARS, SPEEDS, REPORTS = 1, 1 + SEGMENTS, 1 + 2 * SEGMENTS  # the minute itself stands before them
+CARS, SPEEDS, REPORTS = 1, 1 + SEGMENTS, 1 + 2 * SEGMENTS  # word 0 is the minute itself
 MINUTE_WORDS = 1 + 3 * SEGMENTS
-STOP = 3  # words: where, who, when
-NONE = -1_000  # the minute of a road that nothing was heard of
+STOP = 3  # words: place, car, time
+NONE = -1_000  # the minute of a road without reports
 FREE, CROWDED, FACTOR = (
     40,
     50,
     2,
-)  # no toll from this LAV on; nor up to so many cars; else the excess squared, times this
-MOST_CARS = 30_000  # in a segment and minute: the toll of more does not fit
+)  # no toll if LAV >= FREE or cars <= CROWDED, else FACTOR * (cars - CROWDED) ** 2
+MOST_CARS = 30_000  # cars in a segment and minute: the toll for more does not fit 32 bits
 LARGEST = 1 << 61
 
-CHARGED, LEAVES = 1, 2  # of an event: the toll that was notified before it is due; the car goes
-TURN_SHIFT = 3  # above those: which report of its car in this second it is of
-DONE, OFTEN, MANY, INEXACT = range(4)  # how it went
+CHARGED, LEAVES = 1, 2  # bits of an event: the toll notified before is charged; the car leaves
+TURN_SHIFT = 3  # above these bits: the number of the report among those of its car in this second
+DONE, OFTEN, MANY, INEXACT = range(4)  # outcomes
 
 
 class Reports(NamedTuple):
-    """In sequence: by time, road, car."""
+    """Columns of reports in sequence: by time, road and car."""
 
     time: Longs  # seconds
-    road: Longs  # place among the roads of the chunk
+    road: Longs  # index among the roads of the chunk
     vid: Ints
     spd: npt.NDArray[np.int8]
     lane: npt.NDArray[np.int8]
@@ -89,7 +88,7 @@ class Roads(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What reports gave, each by its place among them; and how many of each kind there are."""
+    """Results of the reports: tolls, alerts and events, each with the index of its report, and their counts."""
 
     toll_of: Longs
     lav: Longs
@@ -99,12 +98,12 @@ class Found(NamedTuple):
     event_of: Longs
     event: npt.NDArray[np.int8]
     page: npt.NDArray[np.int8]  # the second of the half minute in which the journey began
-    counts: Longs  # tolls, alerts, events
+    counts: Longs  # numbers of tolls, alerts and events
 
 
 class Scratch(NamedTuple):
-    car: Ints  # the words of one
-    vids: Ints  # cars that are new in a page
+    car: Ints  # the words of one car
+    vids: Ints  # the cars that are new in a page
     rest: Ints
 
 
@@ -113,7 +112,7 @@ class Scratch(NamedTuple):
 
 @compile_cached
 def strangers(time, road, vid, vids, starts, counts, needed):
-    """Pages that have a car of which a report comes at another second of the half minute."""
+    """Mark in `needed` the pages with a car that now reports in another second of the half minute."""
     before, found = -1, 0
     for report in range(len(time)):
         own = road[report] * PAGES + time[report] % PERIOD
@@ -129,7 +128,7 @@ def strangers(time, road, vid, vids, starts, counts, needed):
 
 @compile_inner
 def found_elsewhere(pages, road, own, vid, car):
-    """Whether another page of the road had the car; its words are in `car` then."""
+    """Return whether another page of the road has the car. If so, remove it there and copy its words to `car`."""
     for page in range(road * PAGES, (road + 1) * PAGES):
         start, count = pages.starts[page], pages.counts[page]
         if page != own and count:
@@ -142,7 +141,7 @@ def found_elsewhere(pages, road, own, vid, car):
 
 @compile_inner
 def is_forgotten(car, now, official):
-    """Whether nothing can follow from a record any more."""
+    """Return whether the record can affect no later result."""
     last = car[TIME]
     if now - last > GONE:
         return True
@@ -159,7 +158,7 @@ def has_left(car):
 
 @compile_inner
 def stop_place(roads, road, spot, vid):
-    """Where a stop is among those of its road, or would be."""
+    """Return the place of a stop among those of its road, or where it would be inserted."""
     low, high = 0, roads.stop_counts[road]
     start = roads.stop_starts[road]
     while low < high:
@@ -186,7 +185,7 @@ def stands(roads, road, spot, vid, now):
 
 @compile_inner
 def moves(roads, road, vid):
-    """A car stands no longer, if it did: it may have been forgotten meanwhile, so all are looked at."""
+    """Remove the stops of a car, if any. All stops are examined, because the car's record may have been removed."""
     start, count = roads.stop_starts[road], roads.stop_counts[road]
     kept = start
     for place in range(start, start + count):
@@ -199,7 +198,7 @@ def moves(roads, road, vid):
 
 @compile_inner
 def has_company(roads, road, place):
-    """Whether another car stands at the same place."""
+    """Return whether another car stands at the same place."""
     start = roads.stop_starts[road]
     end = start + roads.stop_counts[road]
     spot = roads.stops[place, 0]
@@ -215,7 +214,7 @@ def segment_of(spot):
 
 @compile_inner
 def mark(roads, road, now):
-    """After a second: where a car said that it stands, and another stands too."""
+    """Mark, after a second, the segments in which a car reported that it stands while another stands at its place."""
     start = roads.stop_starts[road]
     for place in range(start, start + roads.stop_counts[road]):
         if roads.stops[place, 2] == now and has_company(roads, road, place):
@@ -234,7 +233,7 @@ def divisor(a, b):
 
 @compile_inner
 def mean_of_means(minutes, road, minute, segment):
-    """The exact mean over cars and then over minutes, truncated; -1: nobody was there; -2: numbers get too large."""
+    """Return the exact mean over cars and then over minutes, truncated. -1: there was no car; -2: overflow."""
     whole, above, below, many = 0, 0, 1, 0
     for slot in range(SLOTS):
         cars = minutes[road, slot, CARS + segment]
@@ -255,7 +254,7 @@ def mean_of_means(minutes, road, minute, segment):
 
 @compile_inner
 def mean_of_reports(minutes, road, minute, segment):
-    """Rounded, half up; 0: there were none."""
+    """Return the mean speed of all reports, rounded half up, or 0 if there were none."""
     speeds, many = 0, 0
     for slot in range(SLOTS):
         if minute - SLOTS < minutes[road, slot, 0] < minute:
@@ -266,7 +265,7 @@ def mean_of_reports(minutes, road, minute, segment):
 
 @compile_inner
 def begin_minute(roads, road, minute, official):
-    """What holds in a minute, from those before it; and a place to count in it."""
+    """Compute LAV, tolls and accidents of a minute from the minutes before it, and clear the counters of the minute."""
     heads, minutes = roads.heads, roads.minutes
     slot, before = minute % SLOTS, (minute - 1) % SLOTS
     for segment in range(SEGMENTS):
@@ -300,14 +299,17 @@ def begin_minute(roads, road, minute, official):
 
 @compile_inner
 def count_speed(roads, road, now, seg, spd, car, known, official):
-    """A report in the figures of its segment and minute: a car counts once, with its mean. Writes HERE and THERE."""
+    """Count a report in its segment and minute, and write HERE and THERE of its car.
+
+    In the official profile a car counts once, with its mean speed.
+    """
     minute = now // MINUTE
     slot = minute % SLOTS
     here, there = car[HERE], car[THERE]
     if not known or car[TIME] // MINUTE != minute:
         here = there = 0
     if here >> COUNT_SHIFT and here & SEGMENT != seg:
-        here, there = there, here  # where it was before; or nothing
+        here, there = there, here  # the car may be back in the segment that it was in before
         if here >> COUNT_SHIFT and here & SEGMENT != seg:
             here = 0
     speeds, many = (here >> SUM_SHIFT) & SUMS, here >> COUNT_SHIFT
@@ -334,7 +336,7 @@ def count_speed(roads, road, now, seg, spd, car, known, official):
 
 @compile_inner
 def nearest_accident(heads, road, seg, eastbound):
-    """The segment of the nearest one ahead, -1: there is none."""
+    """Return the segment of the nearest accident ahead within REACH, or -1."""
     for ahead in range(REACH):
         segment = seg + ahead if eastbound else seg - ahead
         if 0 <= segment < SEGMENTS and heads[road, ACCIDENT + segment]:
@@ -344,7 +346,7 @@ def nearest_accident(heads, road, seg, eastbound):
 
 @compile_inner
 def notify(roads, road, report, seg, eastbound, found):
-    """What a driver is told who comes into a segment."""
+    """Add the toll, and the alert if there is an accident ahead, for a car that enters a segment."""
     accident = nearest_accident(roads.heads, road, seg, eastbound)
     place = found.counts[0]
     found.toll_of[place] = report
@@ -366,19 +368,19 @@ def tell(found, report, event, began):
 
 @compile_inner
 def drive_on(reports, report, roads, eastbound, car, known, found, official):
-    """One report; `car` has the record of the car if it is known, and then the new one. (how it went, known)."""
+    """Process one report and update the car's record in `car`. known: `car` has a record. Return (outcome, known)."""
     road, now, vid = reports.road[report], reports.time[report], reports.vid[report]
     lane, seg = np.int32(reports.lane[report]), np.int32(reports.seg[report])
     pos, spd = reports.pos[report], np.int32(reports.spd[report])
-    known = known and now - car[TIME] <= GONE  # whether or not somebody has come since who made its page forget it
+    known = known and now - car[TIME] <= GONE  # whether or not a merge of the page has removed the record
     left = known and has_left(car)
     silent = now - car[TIME] if known else 0
     if not official and ((not known and lane == EXIT) or (left and lane != ENTRANCE)):
-        return DONE, known  # as if it had not come
+        return DONE, known  # the report is dropped
     begins = not known or left or (lane == ENTRANCE and silent > GAP)
     enters = begins or car[HERE] & SEGMENT != seg
 
-    # how often in succession it stood here
+    # the number of successive reports from this place
     spot = pos | lane << LANE_SHIFT
     stood = (car[PLACE] >> RUN_SHIFT) & RUNS if known else 0
     run = 1
@@ -412,7 +414,7 @@ def drive_on(reports, report, roads, eastbound, car, known, found, official):
 
 @compile_inner
 def drive_second(reports, first, last, roads, eastbound, pages, found, scratch, official):
-    """The reports from `first` to `last`, all of one second and road. (how it went, where)."""
+    """Process the reports [first, last), all of one second and road. Return (outcome, failed report)."""
     road, now = reports.road[first], reports.time[first]
     page = road * PAGES + now % PERIOD
     start, count = pages.starts[page], pages.counts[page]
@@ -463,7 +465,7 @@ def drive_second(reports, first, last, roads, eastbound, pages, found, scratch, 
 
 @compile_cached
 def drive(reports, eastbound, pages, roads, found, scratch, official):
-    """All reports of a chunk. (how it went, the report where it did not)."""
+    """Process all reports of a chunk. Return (outcome, failed report)."""
     reports, pages, roads = Reports(*reports), Pages(*pages), Roads(*roads)
     found, scratch = Found(*found), Scratch(*scratch)
     first, many = 0, len(reports.time)

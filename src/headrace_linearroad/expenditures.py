@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-def"
-"""What a driver paid on an expressway on one of the last 69 days: a row of the history of tolls, or no answer."""
+"""Expenditures of a car on an expressway on one of the last 69 days: a row of the history of tolls, or no answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DAYS = 69
 
 
 class Expenditures(hr.Processor):
-    """history: an Arrow file of `forms.TOLL_HISTORY`, or none."""
+    """The processor of expenditures. history: an Arrow file with `forms.TOLL_HISTORY`, or None."""
 
     schema = OUTPUTS["expenditures"]
     tables = {"unanswered": UNANSWERED}  # noqa: RUF012
@@ -45,7 +45,7 @@ class Expenditures(hr.Processor):
 
 @compile_cached
 def look_up(vid, day, xway, vids, days, xways, tolls, paid, reasons):
-    """The history is by car, day and expressway."""
+    """Look up each question by binary search in the history, which is sorted by car, day and expressway."""
     for place in range(len(vid)):
         if not 1 <= day[place] <= DAYS:
             reasons[place] = NOT_A_DAY

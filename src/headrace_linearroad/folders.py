@@ -1,8 +1,8 @@
-"""A folder of files of one second, looked through before a run begins: nothing is answered from one that contradicts itself.
+"""Validation of a folder of input files before a run begins.
 
-A file has the tuples of one second, and files are in the order of their seconds when they are in that of their names;
-else what counts as late would depend on how the files are cut into epochs. Tuples that cannot be meant are another matter:
-they are kept apart one by one when they are read.
+Each file must contain the tuples of one second, and the order of the file names must be the order of the seconds.
+Otherwise the number of late tuples would depend on how the files are divided into epochs. This module does not check
+fields: the query sets invalid tuples aside one by one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Columns = dict[str, npt.NDArray[Any]]
 
 
 def look_through(folder: Path, profile: str, tell: Say = lambda _: None) -> str:
-    """What a car does that the usual plan takes for granted that no car does."""
+    """Check all files of the folder, and return the first car behaviour that the usual plan does not support, or ""."""
     watch, clock, before = Watch(profile), -1, ""
     files = sorted(folder.glob("[!_.]*.arrow"))
     for number, path in enumerate(files):
@@ -37,8 +37,8 @@ def look_through(folder: Path, profile: str, tell: Say = lambda _: None) -> str:
             continue
         if instant <= clock:
             raise SourceError(
-                f"{str(path)!r} has tuples of {_second(instant)} s, and {before!r} before it of {_second(clock)} s; files of"
-                " seconds must be named in the order of their seconds"
+                f"{str(path)!r} has tuples of {_second(instant)} s, but the file before it, {before!r}, has tuples of"
+                f" {_second(clock)} s; name the files in the order of their seconds"
             )
         clock, before = instant, path.name
         if not watch.found:
@@ -51,19 +51,19 @@ def _read(path: Path) -> pa.Table:
         with pa.memory_map(str(path)) as file:
             table = pa.ipc.open_file(file).read_all()
     except (pa.ArrowException, OSError) as error:
-        raise SourceError(f"{str(path)!r} is no Arrow file: {error}; make it anew") from None
+        raise SourceError(f"{str(path)!r} is not an Arrow file: {error}; generate it again") from None
     kinds = {field.name: field.type for field in table.schema}
     fits = all(pa.types.is_integer(kinds.get(name, pa.null())) for name in FIELDS)
     if not fits or not pa.types.is_timestamp(kinds.get("ts", pa.null())):
         found = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
         raise SourceError(
-            f"{str(path)!r} has columns {found}; expected a time ts, and whole numbers {', '.join(FIELDS)}"
+            f"{str(path)!r} has columns {found}; expected a timestamp ts, and integers {', '.join(FIELDS)}"
         )
     return table
 
 
 def _instant(path: Path, table: pa.Table) -> int | None:
-    """Microseconds of all its tuples; None: there are none."""
+    """Return the time of all tuples of the file, in microseconds, or None if it has no tuples."""
     ts = table["ts"].cast(INPUT.field("ts").type).cast(pa.int64())
     bounds = pc.min_max(ts).as_py()
     first, last = bounds["min"], bounds["max"]
@@ -71,8 +71,8 @@ def _instant(path: Path, table: pa.Table) -> int | None:
         other = int(pc.index(ts, last if first == pc.mode(ts)[0]["mode"].as_py() else first).as_py())
         row = {name: table[name][other].as_py() for name in ("type", "time", "vid")}
         raise SourceError(
-            f"{str(path)!r} has tuples of more than one second: {_second(first)} s and {_second(last)} s; such as {row}, in row"
-            f" {other + 1:,}; each second has a file of its own"
+            f"{str(path)!r} has tuples of more than one second: {_second(first)} s and {_second(last)} s, for example"
+            f" {row} in row {other + 1:,}; write one file per second"
         )
     return None if first is None else int(first)
 
@@ -82,7 +82,7 @@ def _second(instant: int) -> str:
 
 
 def _reports(table: pa.Table, instant: int) -> Columns:
-    """Those that count."""
+    """Return the valid reports, with the columns that `Watch` needs."""
     used = table.select(["type", *OF_ALL, *OF_REPORTS])
     if any(column.null_count for column in used.columns):
         used = used.drop_null()

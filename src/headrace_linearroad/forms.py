@@ -1,6 +1,6 @@
-"""What lies in files: input, histories, outputs. Whoever writes one and whoever reads it agree here and nowhere else.
+"""The schemas and names of files: input, histories and outputs.
 
-Of the application and its generator only: the validator states the same on its own.
+The query and the generator share this module. The validator has its own definitions, so that it shares no mistakes.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 TS = pa.timestamp("us", "UTC")  # `time` seconds after 1970-01-01T00:00Z
-REPORT, BALANCE, EXPENDITURE, TRAVEL = 0, 2, 3, 4  # kinds of input tuples; there is no 1
-NOTHING = -1  # in a field that a tuple has no use for
+REPORT, BALANCE, EXPENDITURE, TRAVEL = 0, 2, 3, 4  # types of input tuples; 1 is not used
+NOTHING = -1  # the value of a field that the tuple's type does not use
 
 FIELDS = (
     "type",
@@ -39,17 +39,17 @@ WIDTHS = {
     "tod": pa.int16(),
 }
 INPUT = pa.schema([("ts", TS), *((name, WIDTHS.get(name, pa.int8())) for name in FIELDS)])
-"""A file of one second, `000017.arrow`: Arrow IPC file, not compressed. Seconds without a tuple have no file."""
+"""The schema of the file of one second, such as `000017.arrow`: uncompressed Arrow IPC. Empty seconds have no file."""
 
 COMPLETE = "_complete.json"
-"""Written last into a folder of generated files; one without it is half written."""
+"""The file that is written last into a folder of generated files. A folder without it is incomplete."""
 
 HISTORY = "history"
-"""Folder beside the files of seconds, with the two below."""
+"""The subfolder of an input folder with the two files below."""
 
 TOLLS = "tolls.arrow"
 TOLL_HISTORY = pa.schema([("vid", pa.int32()), ("day", pa.int8()), ("xway", pa.int16()), ("toll", pa.int32())])
-"""Arrow IPC file, not compressed, rows by (vid, day, xway)."""
+"""An uncompressed Arrow IPC file with rows sorted by (vid, day, xway)."""
 
 SEGMENTS = "segments.arrow"
 SEGMENT_HISTORY = pa.schema(
@@ -64,7 +64,7 @@ SEGMENT_HISTORY = pa.schema(
         ("toll", pa.int32()),
     ]
 )
-"""Arrow IPC file, not compressed, rows by (xway, dir, seg, min, day)."""
+"""An uncompressed Arrow IPC file with rows sorted by (xway, dir, seg, min, day)."""
 
 
 def _out(*names: str) -> pa.Schema:
@@ -78,4 +78,4 @@ OUTPUTS = {
     "expenditures": _out("qid", "time", "vid", "day", "xway", "bal"),
     "travel_times": _out("qid", "time", "traveltime", "toll"),
 }
-"""Folders of Parquet files; `ts` is that of the tuple that asked or caused it."""
+"""The schemas of the folders of answers (Parquet files). `ts` is that of the question or report that caused the row."""

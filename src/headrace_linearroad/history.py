@@ -1,8 +1,8 @@
-"""Histories as they are looked up: sorted columns in one piece, mapped by whoever asks.
+"""Preparation of histories for lookups: one Arrow file of sorted columns per kind, which processors map into memory.
 
-What is given may be text (4 columns: tolls, 8: segments; plain or gzip), or files of these columns as `generate` writes them.
-The latter are used where they lie if they are in order; all else is written anew, once, before a run begins, in memory that
-does not depend on how much it is.
+A history is given as text (4 columns: tolls, 8: segments; plain or gzip) or as an Arrow file as `generate` writes it.
+Arrow files that are sorted are used in place. All others are sorted and rewritten once, before a run begins, in bounded
+memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from headrace_linearroad.ordering import PIECE, Ordering
 from headrace_linearroad.telling import Say
 
 ARROW = b"ARROW1"
-ENDINGS = (".arrow", ".csv", ".csv.gz")  # of what generate writes
+ENDINGS = (".arrow", ".csv", ".csv.gz")  # of the files that generate writes
 
 Rows = npt.NDArray[Any]
 
@@ -35,9 +35,7 @@ Rows = npt.NDArray[Any]
 class Kind:
     file: str
     schema: pa.Schema
-    order: tuple[
-        tuple[str, int, int], ...
-    ]  # columns that rows are sorted by, with the least and the largest that count
+    order: tuple[tuple[str, int, int], ...]  # sort columns, each with its smallest and largest valid value
     unique: bool
     words: str
 
@@ -67,7 +65,7 @@ class Histories:
 
 
 def files_of(given: Sequence[Path]) -> dict[str, list[Path]]:
-    """The files of each kind, by the name of the kind's own; each of them once."""
+    """Return the given files, without duplicates, by the file name of their kind."""
     found: dict[str, list[Path]] = {kind.file: [] for kind in KINDS}
     known = set()
     for path in given:
@@ -84,13 +82,13 @@ def _in_folder(folder: Path) -> list[Path]:
     found = [path for place in (folder, folder / HISTORY) for name in names if (path := place / name).is_file()]
     if not found:
         raise SourceError(
-            f"there is no {TOLLS} or {SEGMENTS} in {str(folder)!r}; give a folder of histories, or CSV files"
+            f"there is no {TOLLS} or {SEGMENTS} in {str(folder)!r}; give a folder with histories, or CSV files"
         )
     return found
 
 
 def prepared(files: dict[str, list[Path]], folder: Path, tell: Say = lambda _: None) -> Histories:
-    """Both kinds as they are looked up; those that had to be written are in `folder`."""
+    """Return both histories in sorted form. Those that had to be rewritten are in `folder`."""
     tolls, segments = (_one(kind, files[kind.file], folder, tell) for kind in KINDS)
     return Histories(tolls, segments)
 
@@ -117,7 +115,7 @@ def _one(kind: Kind, files: Sequence[Path], folder: Path, tell: Say) -> Path | N
 
 
 def _is_ready(kind: Kind, path: Path) -> bool:
-    """Whether it can be looked up as it is."""
+    """Return whether the file can be used in place."""
     if not _is_arrow(path):
         return False
     with _arrow(path) as reader:
@@ -142,7 +140,7 @@ def _is_sorted(kind: Kind, table: pa.Table) -> bool:
 
 
 def _counts(kind: Kind, table: pa.Table) -> npt.NDArray[np.bool_]:
-    """Rows whose columns are what they can be."""
+    """Return which rows have valid sort columns."""
     counts = np.ones(table.num_rows, bool)
     for name, least, largest in kind.order:
         values = table[name].to_numpy()
@@ -151,7 +149,7 @@ def _counts(kind: Kind, table: pa.Table) -> npt.NDArray[np.bool_]:
 
 
 def _keys(kind: Kind, columns: Any) -> npt.NDArray[np.int64]:
-    """One number for the columns that rows are sorted by; columns: by their names."""
+    """Return the sort columns of each row combined into one number. columns: arrays by column name."""
     keys = np.zeros(1, np.int64)
     for name, least, largest in kind.order:
         keys = keys * (largest - least + 1) + (columns[name] - least)
@@ -159,14 +157,14 @@ def _keys(kind: Kind, columns: Any) -> npt.NDArray[np.int64]:
 
 
 def _unlike(kind: Kind, files: Sequence[Path], rows: Rows, keys: npt.NDArray[np.int64]) -> Rows:
-    """Rows in order, each once; of what is there twice all must be the same."""
+    """Return sorted rows without duplicates. Raise if two rows with the same key have different tolls."""
     same = keys[1:] == keys[:-1]
     toll = rows[kind.schema.names[-1]]
     if (clash := np.flatnonzero(same & (toll[1:] != toll[:-1]))).size:
         row = ", ".join(f"{name} {rows[name][clash[0]]}" for name, _, _ in kind.order)
         tolls = f"{toll[clash[0]]} and {toll[clash[0] + 1]}"
-        msg = f"the {kind.words} {_names(files)} has two tolls of {row}: {tolls}"
-        raise SourceError(f"{msg}; one of them must be wrong, remove it")
+        msg = f"the {kind.words} {_names(files)} has two tolls for {row}: {tolls}"
+        raise SourceError(f"{msg}; remove the wrong one")
     first: Rows = rows[np.append(True, ~same)]
     return first
 
@@ -183,13 +181,13 @@ def _is_arrow(path: Path) -> bool:
 
 
 def _kind_of(path: Path) -> Kind:
-    """By its columns; whatever is wrong with its first lines is said now, and not when hours were read."""
+    """Return the kind of a file by its number of columns. Wrong first lines raise now, not after hours of reading."""
     if _is_arrow(path):
         with _arrow(path) as file:
             return _kind_with(path, len(file.schema))
     beginning = first_lines(path)
     if not beginning:
-        raise SourceError(f"the history {str(path)!r} is empty; leave it out, or give one that has rows")
+        raise SourceError(f"the history {str(path)!r} is empty; leave it out, or give a file with rows")
     kind = _kind_with(path, beginning.partition(b"\n")[0].count(b",") + 1)
     _check(kind, path, parsed(beginning, kind.columns))
     return kind
@@ -210,11 +208,13 @@ def _arrow(path: Path) -> Iterator[Any]:
         with pa.memory_map(str(path)) as file:
             yield pa.ipc.open_file(file)
     except (pa.ArrowInvalid, OSError) as error:
-        raise SourceError(f"the history {str(path)!r} is no Arrow file, or damaged: {error}; make it anew") from None
+        raise SourceError(
+            f"the history {str(path)!r} is damaged, or not an Arrow file: {error}; generate it again"
+        ) from None
 
 
 def _read(kind: Kind, path: Path, tell: Say) -> Iterator[pa.Table]:
-    """The rows that count, in the columns of the kind."""
+    """Yield the valid rows of a file, with the columns of the kind."""
     return _columnar(kind, path, tell) if _is_arrow(path) else _text(kind, path, tell)
 
 
@@ -229,7 +229,7 @@ def _columnar(kind: Kind, path: Path, tell: Say) -> Iterator[pa.Table]:
             for start in range(0, whole.num_rows, PIECE):
                 table = whole.slice(start, PIECE)
                 if any(column.null_count for column in table.columns):
-                    raise SourceError(f"the history {str(path)!r} has nulls; every row needs all of its columns")
+                    raise SourceError(f"the history {str(path)!r} has nulls; remove the rows with nulls")
                 yield _fitted(kind, table.select(kind.schema.names), path)
                 tell(f"reading {path}: {start + len(table):,} rows")
 
@@ -254,4 +254,4 @@ def _fitted(kind: Kind, table: pa.Table, path: Path) -> pa.Table:
     try:
         return (table if counts.all() else table.filter(pa.array(counts))).cast(kind.schema)
     except pa.ArrowInvalid as error:
-        raise SourceError(f"the history {str(path)!r} has a value that no history has: {error}") from None
+        raise SourceError(f"the history {str(path)!r} has a value that does not fit its column: {error}") from None

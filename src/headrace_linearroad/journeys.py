@@ -1,16 +1,16 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Cars that may be anywhere: each is followed by itself, over all roads, before its roads are looked at.
+"""Journeys of cars over all roads: the first operator of the longer plan.
 
-The plan of an input in which a car is on two roads at once, or does something else that the usual plan takes for granted
-that no car does (`wandering.py`). Nothing is forgotten of a car, so this plan follows the rules to the letter:
+The longer plan is for inputs in which a car is on two roads at once, or does something else that the usual plan does
+not support (`wandering.py`). It removes no car, so it follows the rules to the letter:
 
     reports, by car ──> Journeys ──> facts, by road ──> Lanes ──> tolls, accidents, events
 
-A fact says what a report means to its road: whether its car comes into a segment, stands or stands no longer, and what it
-adds to the figures of its minute. A car that stood on one road and reports from another is a fact to both.
+A fact is the effect of a report on its road: whether the car enters a segment, stands or stands no longer, and what it
+adds to the figures of the minute. If a car stood on one road and reports from another, both roads get a fact.
 
-    a car    (`LAST` and so on) its last report that counts, how often in succession it stood there, in which second of the half
-             minute its journey began; and of each segment that it was in during its last minute, the speeds and reports
+    a car    (`LAST` and following) its last valid report, the number of successive reports from that place, the second
+             of the half minute in which its journey began; and for each segment of its last minute, speeds and reports
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from headrace_linearroad.pages import Ints, Longs, Pieces, binary
 from headrace_linearroad.profiles import Profile
 
 REPORTS = ("vid", "spd", "xway", "lane", "dir", "seg", "pos")
-"""The order of the columns is that in which reports of a car in one second are looked at."""
+"""Reports of a car in one second are processed in the order of these columns."""
 
 FACTS = pa.schema(
     [
         ("ts", TS),
         ("road", pa.int32()),
-        ("turn", pa.int8()),  # which of the reports of its car in this second
+        ("turn", pa.int8()),  # number of the report among those of its car in this second
         ("vid", pa.int32()),
         ("what", pa.int8()),
         ("seg", pa.int8()),
         ("spot", pa.int32()),  # position and lane
-        ("cars", pa.int8()),  # that are more in the segment in this minute
-        ("speeds", pa.int64()),  # that are more
-        ("page", pa.int8()),  # when the journey began
+        ("cars", pa.int8()),  # cars to add to the segment in this minute
+        ("speeds", pa.int64()),  # speeds to add
+        ("page", pa.int8()),  # second of the half minute in which the journey began
     ]
 )
 
-CHARGED, LEAVES = driving.CHARGED, driving.LEAVES  # and besides
+CHARGED, LEAVES = driving.CHARGED, driving.LEAVES  # bits of `what`, with those of the next line
 ENTERS, STANDS, MOVES, COUNTS = 4, 8, 16, 32
 
 LAST, ROAD, SEG, SPOT, RUN, BEGAN, TURN = range(7)  # the words of a car
 HEAD = 7
-VISIT = 4  # words of each segment of its minute: road, segment, sum of speeds, reports
-MOST_REPORTS = 30  # of a car from a segment in a minute: `driving.PARTS` is a multiple of all numbers up to it
+VISIT = 4  # words of each segment of the car's minute: road, segment, sum of speeds, reports
+MOST_REPORTS = 30  # reports of a car from a segment in a minute: `driving.PARTS` is a multiple of 1 to 30
 MOST_TURNS = 15
 SECOND = 1_000_000
-TURNS = 100  # how it went: too many in a second
+TURNS = 100  # outcome: too many reports in a second
 WORDS = {
-    OFTEN: f"reports more than {MOST_REPORTS} times from one segment within a minute; a car does so every half minute",
-    TURNS: f"reports more than {MOST_TURNS + 1} times within a second; a car does so every half minute",
+    OFTEN: f"is one of more than {MOST_REPORTS} of its car from one segment within a minute; a car reports every 30 s",
+    TURNS: f"is one of more than {MOST_TURNS + 1} of its car within a second; a car reports every 30 s",
 }
 
 
 class Reports(NamedTuple):
-    """By car, and of a car in sequence."""
+    """Columns of reports, by car, and those of one car in sequence."""
 
     time: Longs
     vid: Ints
@@ -78,9 +78,9 @@ class Reports(NamedTuple):
 
 
 class Facts(NamedTuple):
-    """Two for each report at most."""
+    """Columns of facts, at most two for each report."""
 
-    of: Longs  # the report
+    of: Longs  # index of the report
     road: Ints
     turn: npt.NDArray[np.int8]
     what: npt.NDArray[np.int8]
@@ -92,7 +92,7 @@ class Facts(NamedTuple):
 
 
 class Journeys(hr.Processor):
-    """Some cars, by their numbers."""
+    """The processor of one substream: some cars."""
 
     schema = FACTS
     tables = {  # noqa: RUF012
@@ -144,7 +144,7 @@ def _cut(words: Ints, starts: Longs, lengths: Longs) -> pa.Array:
 
 @compile_inner
 def visited(car, words, road, seg):
-    """Where the segment is among those that the car was in during this minute, or behind them all."""
+    """Return the place of the segment among the car's segments of this minute, or the end if it is not there."""
     place = HEAD
     while place < words and not (car[place] == road and car[place + 1] == seg):
         place += VISIT
@@ -153,7 +153,7 @@ def visited(car, words, road, seg):
 
 @compile_inner
 def counted(car, words, road, seg, spd, official):
-    """A report in the figures of its segment and minute. (how it went, words of the car, cars, speeds)."""
+    """Count a report in its segment and minute. Return (outcome, words of the car, cars to add, speeds to add)."""
     place = visited(car, words, road, seg)
     if place == words:
         car[place], car[place + 1], car[place + 2], car[place + 3] = road, seg, 0, 0
@@ -177,7 +177,7 @@ def put(facts, many, report, road, turn, what, seg, spot, cars, speeds, page):
 
 @compile_inner
 def step(reports, report, car, words, facts, many, official):
-    """One report; words 0: nothing counted of the car so far. (how it went, words, facts)."""
+    """Process one report. words: length of the car's record, 0 if none. Return (outcome, words, number of facts)."""
     now, lane, seg = reports.time[report], np.int64(reports.lane[report]), np.int64(reports.seg[report])
     road = np.int64(reports.xway[report]) * 2 + reports.dir[report]
     spd, spot = np.int64(reports.spd[report]), np.int64(reports.pos[report]) | lane << LANE_SHIFT
@@ -212,7 +212,7 @@ def step(reports, report, car, words, facts, many, official):
 
 @compile_cached
 def follow(reports, bounds, old, old_starts, old_lengths, new, starts, lengths, facts, official):
-    """All reports of a chunk, car by car. (facts, how it went, the report where it did not)."""
+    """Process all reports of a chunk, car by car. Return (number of facts, outcome, failed report)."""
     reports, facts = Reports(*reports), Facts(*facts)
     many = 0
     for each in range(len(lengths)):

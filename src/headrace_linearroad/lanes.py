@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Roads whose cars were followed before (`journeys.py`): what drivers are told, from facts instead of reports.
+"""Tolls and accident alerts from the facts of `journeys.py`, for the longer plan.
 
-The same as `roads.py`, of which the figures, minutes and stops of a road are; cars are not kept here.
+`Lanes` does what `Roads` (`roads.py`) does with reports, and uses its figures, minutes and stops of a road. It keeps no
+cars, because `Journeys` does.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ SECOND = 1_000_000
 
 
 class Facts(NamedTuple):
-    """In sequence: by time, road, and of a car by turn."""
+    """Columns of facts in sequence: by time and road, and those of one car by turn."""
 
     time: Longs
     road: Longs  # place among the roads of the chunk
@@ -51,7 +52,7 @@ class Facts(NamedTuple):
 
 
 class Lanes(hr.Processor):
-    """Some directions of expressways."""
+    """The processor of one substream: some roads (directions of expressways)."""
 
     outputs = Roads.outputs
     tables = {"minutes": PIECE}  # noqa: RUF012
@@ -77,7 +78,7 @@ class Lanes(hr.Processor):
 
 @compile_cached
 def follow(facts, eastbound, roads, found, official):
-    """All facts of a chunk. (how it went, the fact where it did not)."""
+    """Process all facts of a chunk. Return (outcome, the fact that failed)."""
     facts, roads, found = Facts(*facts), driving.Roads(*roads), driving.Found(*found)
     stands = False
     for fact in range(len(facts.time)):

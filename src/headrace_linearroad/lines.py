@@ -1,8 +1,9 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Lines of whole numbers, as fast as they can be read: of a file that is plain or compressed, some megabytes at a time.
+"""A fast parser for lines of whole numbers, from a plain or gzip file, some megabytes at a time.
 
-A number is `-?[0-9]{1,18}`, with blanks or tabs around it; a CR before the end of a line is no part of it. Of each line it is
-said which fields are none, and whether it has as many as it should; the others are read.
+A number is `-?[0-9]{1,18}`, with optional blanks or tabs around it. A CR before the end of a line is ignored. For each
+line the parser reports which fields are not numbers and whether the number of fields is wrong. The other fields are
+read.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ from headrace.support.terminal_text import printable
 
 GZIP = b"\x1f\x8b"
 BLOCK = 16 << 20  # bytes that are read at once
-SHOWN = 80  # bytes of a line, in a message
-LONGEST = 1 << 20  # bytes of a line: what is longer is no text of lines
+SHOWN = 80  # bytes of a line that a message shows
+LONGEST = 1 << 20  # bytes: a file with a longer line is not text
 NEWLINE, RETURN, TAB, BLANK, COMMA, MINUS, ZERO, NINE = b"\n\r\t ,-09"
 MOST_DIGITS = 18
 COUNT = 1 << 30
@@ -35,33 +36,33 @@ Bytes = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True)
 class Lines:
-    """Some lines that follow each other."""
+    """Some consecutive lines."""
 
-    first: int  # the number of the first, from 1
-    values: npt.NDArray[np.int64]  # [field, line]; of a field that is no number it means nothing
-    wrong: npt.NDArray[np.int32]  # a bit for each field that is no number; COUNT: there are fewer or more of them
+    first: int  # the number of the first line, from 1
+    values: npt.NDArray[np.int64]  # [field, line]; undefined if the field is not a number
+    wrong: npt.NDArray[np.int32]  # one bit per field that is not a number; COUNT: the number of fields is wrong
     starts: npt.NDArray[np.int64]
     text: Bytes
-    share: float = 1.0  # of the file, up to their end
+    share: float = 1.0  # the part of the file up to the last of these lines
 
     @property
     def whole(self) -> npt.NDArray[np.bool_]:
-        """Whether a line is all numbers."""
+        """Whether each line consists of the right number of numbers."""
         none_wrong: npt.NDArray[np.bool_] = self.wrong == 0
         return none_wrong
 
     def line(self, place: int) -> bytes:
-        """As it stands in the file, without its end."""
+        """Return the line as in the file, without its line end."""
         return self.text[self.starts[place] : self.starts[place + 1] - 1].tobytes().rstrip(b"\r")
 
     def shown(self, place: int) -> str:
-        """The same in a message."""
+        """Return the beginning of the line for a message."""
         return repr(self.line(place)[:SHOWN].decode(errors="replace"))
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[BinaryIO]:
-    """A file of text, by its first bytes compressed or not."""
+    """Open a text file, and decompress it if its first bytes are those of gzip."""
     with ExitStack() as stack:
         try:
             file: Any = stack.enter_context(open(path, "rb"))
@@ -80,7 +81,7 @@ def read_lines(path: Path, fields: int, block: int = BLOCK) -> Iterator[Lines]:
 
 
 def parsed(text: bytes, fields: int, first: int = 1, share: float = 1.0) -> Lines:
-    """Lines that all have an end."""
+    """Parse a text in which every line has a line end."""
     data = np.frombuffer(text, np.uint8)
     most = int(np.count_nonzero(data == NEWLINE))
     values, wrong = np.zeros((fields, most), np.int64), np.zeros(most, np.int32)
@@ -90,7 +91,7 @@ def parsed(text: bytes, fields: int, first: int = 1, share: float = 1.0) -> Line
 
 
 def first_lines(path: Path, many: int = 1 << 16) -> bytes:
-    """Some bytes of the beginning, up to the end of a line if one ends there."""
+    """Return about `many` bytes of the beginning, cut after the last complete line if there is one."""
     with opened(path) as file:
         found = _read(path, file, many)
     cut = found.rfind(b"\n") + 1
@@ -98,10 +99,10 @@ def first_lines(path: Path, many: int = 1 << 16) -> bytes:
 
 
 def _blocks(path: Path, block: int) -> Iterator[tuple[bytes, float]]:
-    """The text in pieces that end with the end of a line, and how much of the file was read by then."""
+    """Yield the text in pieces of whole lines, and the part of the file that was read so far."""
     rest, size = b"", max(path.stat().st_size, 1)
     with opened(path) as file:
-        raw: Any = getattr(file, "fileobj", file)  # of what is compressed
+        raw: Any = getattr(file, "fileobj", file)  # the compressed file, whose position gives the share
         while found := _read(path, file, block):
             cut = found.rfind(b"\n") + 1
             if cut:
@@ -111,7 +112,7 @@ def _blocks(path: Path, block: int) -> Iterator[tuple[bytes, float]]:
                 rest += found
             if len(rest) > LONGEST:
                 raise SourceError(
-                    f"{str(path)!r} has a line of more than {LONGEST:,} bytes; it is no text of whole numbers"
+                    f"{str(path)!r} has a line of more than {LONGEST:,} bytes; give a text of whole numbers"
                 )
     if rest:
         yield rest + b"\n", 1.0
@@ -131,7 +132,7 @@ def unreadable(path: Path, error: Exception) -> SourceError:
 
 @compile_cached
 def parse(text, values, wrong, starts):
-    """Lines that all have an end."""
+    """Parse lines that all have a line end into `values`, `wrong` and `starts`. Return the number of lines."""
     fields = len(values)
     line, field, place, good = 0, 0, 0, True
     digits, value, negative, closed = 0, np.int64(0), False, False

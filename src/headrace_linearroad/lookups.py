@@ -1,5 +1,7 @@
-"""What expenditures and travel times have in common: answers from histories that are mapped, never state, and a count of
-questions that have none.
+"""Shared code of expenditures and travel times: histories that are mapped into memory, and counts of unanswered
+questions.
+
+Histories are not state. Only the counts are.
 """
 
 from __future__ import annotations
@@ -23,14 +25,14 @@ REASONS = {
     NO_HISTORY: "no history was given",
     NOT_A_DAY: "a day outside 1..69",
     NO_ROW: "no row in the history of tolls",
-    NOT_A_TRIP: "a weekday, time or segment that is none",
-    NO_ROAD: "an expressway without a history of segments",
+    NOT_A_TRIP: "an invalid weekday, time or segment",
+    NO_ROAD: "no history of segments for the expressway",
 }
 UNANSWERED = hr.StateTable(key=["reason"], columns=pa.schema([("reason", pa.int8()), ("n", pa.int64())]))
 
 
 def count_unanswered(table: ProcessorTable, reasons: npt.NDArray[np.int8]) -> None:
-    """reasons: of each question, 0 where there is an answer."""
+    """Add the unanswered questions to the counts. reasons: one per question, 0 if it has an answer."""
     many = np.bincount(reasons, minlength=len(REASONS) + 1)
     many[0] = 0
     found = np.flatnonzero(many).astype(np.int8)
@@ -41,7 +43,7 @@ def count_unanswered(table: ProcessorTable, reasons: npt.NDArray[np.int8]) -> No
 
 
 def mapped(path: str) -> Mapping[str, Column]:
-    """The columns of an Arrow file of one record batch; the same for all who ask in this process."""
+    """Return the columns of an Arrow file of one record batch. All callers in a process share one mapping."""
     stat = Path(path).stat()
     return _mapped(path, stat.st_size, stat.st_mtime_ns)
 
@@ -50,6 +52,6 @@ def mapped(path: str) -> Mapping[str, Column]:
 def _mapped(path: str, size: int, modified: int) -> Mapping[str, Column]:
     reader = pa.ipc.open_file(pa.memory_map(path))
     if reader.num_record_batches > 1:
-        raise hr.DataError(f"the history {path!r} is in {reader.num_record_batches} record batches; expected one")
+        raise hr.DataError(f"the history {path!r} has {reader.num_record_batches} record batches; expected one")
     batch = reader.get_batch(0) if reader.num_record_batches else reader.schema.empty_table().combine_chunks()
     return {name: np.asarray(batch.column(name)) for name in reader.schema.names}

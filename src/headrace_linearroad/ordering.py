@@ -1,10 +1,11 @@
-"""Rows put in order by a number that each of them has, however many there are: a few million in memory, the others in files.
+"""An external sort of rows by a number of each row. It holds a few million rows in memory, and the others in files.
 
-Rows come in pieces. A piece is put in order by itself; if it begins behind all that came before, it goes on where they end,
-or else begins a new run. Runs are merged a range of numbers at a time: what a run has of a range is found by samples.
-What is in order when it comes is one run, and is never merged.
+Each piece of rows is sorted separately. If it begins after the last row of the newest run, it is appended to that run,
+otherwise it begins a new run. Runs are merged one range of numbers at a time; samples of each run give the rows of a
+range. Input that is already sorted is one run, and is never merged.
 
-Invariant: the rows of a run are in order, alike ones as they came; where numbers are to differ, they do within a run.
+Invariant: the rows of a run are sorted, equal numbers in order of arrival; if numbers must be unique, they are within a
+run.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from headrace.columnar.sorting import sort_order
 Rows = npt.NDArray[Any]  # of columns side by side
 Numbers = npt.NDArray[np.int64]
 
-PIECE = 1 << 22  # rows that are put in order together
+PIECE = 1 << 22  # rows that are sorted together
 STEP = 1 << 12  # rows from one sample to the next
 
 
 @dataclass
 class _Run:
-    """A file of rows, one behind the other."""
+    """A file of sorted rows."""
 
     path: Path
     rows: int = 0
@@ -42,7 +43,11 @@ class _Run:
 
 
 class Ordering:
-    """numbers: what rows are ordered by. one: makes one of rows that are alike in it, or says why that cannot be."""
+    """The sort of one set of rows.
+
+    numbers: returns the number of each row, which is the sort key. one: reduces rows with equal numbers to one row, or
+    raises; None keeps all rows.
+    """
 
     def __init__(
         self,
@@ -59,7 +64,7 @@ class Ordering:
         self._runs: list[_Run] = []
 
     def add(self, table: pa.Table) -> None:
-        """Rows of the schema, any number of them."""
+        """Add any number of rows with the schema."""
         for start in range(0, table.num_rows, self._piece):
             part = table.slice(start, self._piece)
             rows = np.empty(len(part), self._dtype)
@@ -70,7 +75,7 @@ class Ordering:
                 self._put()
 
     def write(self, path: Path) -> None:
-        """All of them as an Arrow file of one record batch; it has its name when it is whole."""
+        """Write all rows as an Arrow file of one record batch. The file gets its name when it is complete."""
         self._put()
         columns = [self._folder / f"_{path.name}-{name}" for name in self._schema.names]
         count = self._write_columns(columns)
@@ -88,7 +93,7 @@ class Ordering:
     # --- runs ---
 
     def _put(self) -> None:
-        """What was added becomes the end of a run, or a new one."""
+        """Append the waiting rows to the newest run, or begin a new run with them."""
         if not (rows := _joined(self._waiting, self._dtype)).size:
             return
         self._waiting = []
@@ -142,7 +147,7 @@ class Ordering:
             starts = stops
 
     def _borders(self, samples: Sequence[Numbers]) -> list[int]:
-        """Numbers between which there are about as many rows as are put in order together."""
+        """Return the numbers that divide the rows into ranges of about one piece each."""
         if not samples:
             return []
         every = max(self._piece // self._step, 1)
@@ -150,10 +155,12 @@ class Ordering:
         return found
 
     def _place(self, rows: Rows, samples: Numbers, border: int | None) -> int:
-        """The first row of a run whose number is no less."""
+        """Return the first row of a run whose number is at least `border`."""
         if border is None:
             return len(rows)
-        last = int(np.searchsorted(samples, border)) * self._step  # the first sample that is no less, if there is one
+        last = (
+            int(np.searchsorted(samples, border)) * self._step
+        )  # the first sample not below `border`, if there is one
         first = max(last - self._step, 0)
         return first + int(np.searchsorted(self._numbers(rows[first:last]), border))
 

@@ -1,11 +1,11 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Records of cars in pages: rows of a keyed table that are arrays of many cars each, by the numbers of the cars.
+"""Pages of cars: each row of a keyed table contains the records of many cars, sorted by car number.
 
-A row of a table costs some microseconds when it changes, a record within a page some nanoseconds. So cars that change
-together lie together: in thirty pages, by a second of the half minute, since a car reports every 30 seconds.
+A change of a row costs microseconds, a change of a record within a page nanoseconds. So cars that change together share
+a page: since a car reports every 30 seconds, there are thirty pages, one for each second of the half minute.
 
-A page is two rows: the numbers of its cars, ascending, and what is kept of each (`rest`, some words); whoever looks for a
-car reads the first alone.
+A page is two rows: the numbers of its cars, ascending, and the other words of each car (`rest`). A search for a car
+reads only the first row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Pages(NamedTuple):
 
 
 class Pieces:
-    """The bytes of some rows, one behind the other, as words."""
+    """The bytes of some rows, concatenated, as 32-bit words."""
 
     def __init__(self, table: ProcessorTable, keys: Sequence[tuple[str, Ints]]) -> None:
         asked = pa.table({name: pa.array(values) for name, values in keys})
@@ -55,14 +55,14 @@ class Pieces:
 
 
 def blobs(data: Ints, starts: Longs, lengths: Longs) -> pa.Array:
-    """Some words of an array each."""
+    """Return slices of an array as binary values."""
     target = np.empty(int(lengths.sum()), np.int32)
     gather(data, starts, lengths, target, np.cumsum(lengths) - lengths)
     return binary(target, lengths)
 
 
 def binary(words: Ints, lengths: Longs) -> pa.Array:
-    """Words that stand one behind the other, cut into values."""
+    """Return consecutive words as binary values of the given lengths (in words)."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths * words.itemsize, out=offsets[1:])
     return pa.Array.from_buffers(pa.binary(), len(lengths), [None, pa.py_buffer(offsets), pa.py_buffer(words)])
@@ -70,7 +70,7 @@ def binary(words: Ints, lengths: Longs) -> pa.Array:
 
 @compile_cached
 def gather(data, starts, lengths, target, places):
-    """Words from some places to others."""
+    """Copy slices of `data` to the given places of `target`."""
     for piece in range(len(starts)):
         start, place, size = starts[piece], places[piece], lengths[piece]
         copy_piece(data[start : start + size], target[place : place + size])
@@ -81,7 +81,7 @@ def gather(data, starts, lengths, target, places):
 
 @compile_inner
 def place_in(vids, start, count, vid):
-    """Where a car is in a page, or would be."""
+    """Return the place of a car in a page, or where it would be inserted."""
     low, high = 0, count
     while low < high:
         middle = (low + high) // 2
@@ -94,7 +94,10 @@ def place_in(vids, start, count, vid):
 
 @compile_inner
 def place_after(vids, start, count, vid, low):
-    """The same of a car that is no earlier than `low`: in steps that double, so that who asks in order goes on from there."""
+    """Return the place of a car in a page, or where it would be inserted, searching from `low` on.
+
+    The steps double, so a caller that looks up cars in order can start each search at the last place.
+    """
     high, step = low, 1
     while high < count and vids[start + high] < vid:
         low = high + 1
@@ -111,7 +114,7 @@ def has(vids, start, count, vid):
 
 @compile_inner
 def take_out(pages, page, place, car):
-    """A car out of a page; its words go to `car`."""
+    """Remove a car from a page, and copy its words to `car`."""
     start, count = pages.starts[page], pages.counts[page]
     for word in range(len(car)):
         car[word] = pages.rest[start + place, word]
@@ -125,7 +128,7 @@ def take_out(pages, page, place, car):
 
 @compile_inner
 def put_in(pages, page, kept, new, vids, rest):
-    """New cars among those that are kept, from the last on."""
+    """Merge `new` cars into the first `kept` cars of a page, from the last to the first."""
     start, words = pages.starts[page], rest.shape[1]
     old, target = start + kept - 1, start + kept + new - 1
     for place in range(new - 1, -1, -1):

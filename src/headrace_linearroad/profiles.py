@@ -1,4 +1,4 @@
-"""The two ways to read the benchmark's rules."""
+"""The two interpretations of the benchmark's rules."""
 
 from __future__ import annotations
 

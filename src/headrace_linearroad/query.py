@@ -1,16 +1,16 @@
-"""The query: a stream of reports and questions to five streams of answers.
+"""The headrace query: from one stream of reports and questions to five streams of answers.
 
     input ── reports, by road ──────────> Roads ──> tolls, accidents
                                             └ events ┐
           ── questions for balances ─────────────────┴ by car ──> Accounts ──> balances
           ── questions for expenditures, by car ────────────────> Expenditures
           ── questions for travel times ────────────────────────> TravelTimes
-          ── tuples that cannot be meant: kept apart
+          ── invalid tuples: set aside
 
-An input whose cars may be on two roads at once (`wandering.py` says which) has a step more: `Journeys`, by car, before the
-roads, which are `Lanes` then.
+If a car of the input may be on two roads at once (see `wandering.py`), the plan has another operator, `Journeys`, by
+car, and `Lanes` instead of `Roads`.
 
-A tuple with a field outside its domain goes nowhere else: nothing follows from it.
+A tuple with a field outside its domain is only set aside. It affects no answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from headrace_linearroad.reading import OF_ALL, OF_QUESTIONS, OF_REPORTS
 from headrace_linearroad.roads import REPORTS, Roads
 from headrace_linearroad.travel import TravelTimes
 
-ROADS, CARS, LOOKUPS = 32, 16, 4  # substreams; each has many roads, cars, questions
+ROADS, CARS, LOOKUPS = 32, 16, 4  # numbers of substreams
 
 APART = "apart"
 
@@ -40,7 +40,7 @@ def _within(domain: dict[str, tuple[int, int]]) -> str:
     return " AND ".join(f"{name} BETWEEN {least} AND {largest}" for name, (least, largest) in domain.items())
 
 
-ON_TIME = "epoch_us(ts) = time::BIGINT * 1000000"  # of INTEGER, a product beyond second 2147 is an error
+ON_TIME = "epoch_us(ts) = time::BIGINT * 1000000"  # the product does not fit INTEGER after second 2147
 QUESTIONS = f"type IN ({BALANCE}, {EXPENDITURE}, {TRAVEL})"
 VALID = (
     f"{_within(OF_ALL)} AND {ON_TIME} AND"
@@ -49,9 +49,10 @@ VALID = (
 
 
 def answers(tuples: hr.Stream, profile: str, histories: Histories, wandering: bool = False) -> dict[str, hr.Stream]:
-    """By the names of `forms.OUTPUTS`, and what is kept apart. wandering: cars may be anywhere.
+    """Return the streams of answers by the names of `forms.OUTPUTS`, and the invalid tuples as `APART`.
 
-    A tuple is looked at once; questions, which are few, are told from each other when they have been told from reports.
+    wandering: use the plan in which a car may be on several roads. Each tuple is validated once. Questions are rare, so
+    they are separated from reports first, and from each other afterwards.
     """
     looked = tuples.map(*FIELDS, road="xway::INTEGER * 2 + dir", valid=f"coalesce({VALID}, false)")
     questions = looked.filter(f"valid AND type <> {REPORT}")
@@ -67,7 +68,7 @@ def answers(tuples: hr.Stream, profile: str, histories: Histories, wandering: bo
 
 
 def is_compiled(wandering: bool = False) -> bool:
-    """Whether its largest loops were compiled before."""
+    """Return whether the query's largest loops are in the cache of compiled loops."""
     loops = (journeys.follow, lanes.follow) if wandering else (driving.drive,)
     return all(map(is_cached, (*loops, accounts.settle)))
 
@@ -97,7 +98,7 @@ def _asked(questions: hr.Stream, kind: int, by: str) -> Any:
 
 
 def _apart(tuples: hr.Stream) -> hr.Stream:
-    """With the first reason that there is, as of lines of text."""
+    """Return the invalid tuples, each with the first reason that applies, in the same order as for lines of text."""
     of = [(OF_ALL, "true"), (OF_REPORTS, f"type = {REPORT}"), (OF_QUESTIONS, f"type <> {REPORT}")]
     reasons = [f"WHEN type NOT IN ({REPORT}, {BALANCE}, {EXPENDITURE}, {TRAVEL}) THEN 'no such type'"]
     for domain, which in of:

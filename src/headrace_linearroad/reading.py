@@ -1,11 +1,12 @@
-"""Text of fifteen numbers a line, turned into files of one second, once, before a run begins.
+"""Conversion of a text input, fifteen numbers per line, to one Arrow file per second. It is done once, before a run
+begins.
 
-Lines that cannot be meant (malformed, of a type that is none, with a field outside its domain, earlier than a line before)
-are kept apart with their numbers and the reason; no other line depends on them. What fields mean nothing to a type becomes
-`NOTHING`: they may hold anything, numbers or not.
+Invalid lines (malformed, of unknown type, with a field outside its domain, or earlier than a line before) are written
+to a separate file with their line numbers and reasons, and affect no other line. Fields that a tuple's type does not
+use become `NOTHING`, because they may contain anything, even text.
 
-Invariant: what is written depends on the text alone. A file has its name when it is whole; whoever begins anew after a kill
-begins with an empty folder.
+Invariant: the files depend only on the text. A file gets its final name when it is complete. A conversion that was
+killed starts over with an empty folder.
 """
 
 from __future__ import annotations
@@ -54,22 +55,22 @@ MALFORMED, NO_TYPE, BACKWARDS = "malformed", "no such type", "time goes backward
 
 @dataclass
 class Spooled:
-    """What became of a text."""
+    """Counts of the lines and tuples of a converted text."""
 
     lines: int = 0
     tuples: int = 0
     seconds: int = 0
     apart: Counter[str] = field(default_factory=Counter)  # by reason
-    wandering: str = ""  # what a car does that no car does (`wandering.py`)
+    wandering: str = ""  # the car behaviour that needs the longer plan (`wandering.py`), or ""
 
 
 def look(text: Path) -> None:
-    """Whether it can be a text of tuples, by its first lines; one that is empty can."""
+    """Raise if none of the text's first lines is a tuple. An empty text is accepted."""
     beginning = first_lines(text)
     if beginning and _malformed(*_parts(lines := parsed(beginning, len(FIELDS)))).all():
-        msg = f"{str(text)!r} is no text of tuples: of its first {_many(lines)} none has {len(FIELDS)} whole numbers"
-        how = "give a text, plain or gzip, or a folder that generate wrote"
-        raise SourceError(f"{msg}, the first is {lines.shown(0)}; {how}")
+        what = f"no tuple of {len(FIELDS)} whole numbers in its first {_many(lines)}"
+        how = "give a text file, plain or gzip, or a folder that generate wrote"
+        raise SourceError(f"{str(text)!r} is not a text of tuples: {what}; the first is {lines.shown(0)}; {how}")
 
 
 def _parts(lines: Lines) -> tuple[dict[str, Longs], npt.NDArray[np.int32]]:
@@ -88,7 +89,7 @@ def spool(
     block: int = BLOCK,
     profile: str = Profile.official,
 ) -> Spooled:
-    """The tuples of a text as files of one second in an empty folder, and the lines that are none in a file."""
+    """Write the tuples of `text` to one file per second in the empty `folder`, and its invalid lines to `apart`."""
     found, waiting, watch = Spooled(), INPUT.empty_table(), Watch(profile)
     with open(apart, "wb") as file:
         clock = -1
@@ -115,7 +116,7 @@ def spool(
 
 
 class _Reasons:
-    """Why a line is kept apart: the first reason that there is."""
+    """The first reason why each line is invalid."""
 
     def __init__(self, lines: int) -> None:
         self.good: Mask = np.ones(lines, bool)
@@ -144,7 +145,7 @@ def _reasons(values: dict[str, Longs], wrong: npt.NDArray[np.int32], clock: int)
 
 
 def _malformed(values: dict[str, Longs], wrong: npt.NDArray[np.int32]) -> Mask:
-    """Whether a field that its type has a use for is no number, or there are not as many as there should be."""
+    """Return whether a line has the wrong number of fields, or a field that its type uses is not a number."""
     found: Mask = wrong & (COUNT | _bits(("type",))) != 0
     if wrong.any():
         for kind, names in USED.items():
@@ -167,14 +168,17 @@ def _keep_apart(file: BinaryIO, lines: Lines, reasons: _Reasons, found: Spooled)
 
 
 def _table(values: dict[str, Longs], rows: Longs) -> pa.Table:
-    """As it lies in files: fields that a type has no use for are nothing, what has no room is less than anything."""
+    """Return the rows as the files store them.
+
+    Fields that a type does not use become `NOTHING`. Values that do not fit their column become its smallest value.
+    """
     kind = values["type"][rows]
     columns = {"ts": values["time"][rows] * SECOND}
     for name in FIELDS:
         bounds = np.iinfo(INPUT.field(name).type.to_pandas_dtype())
         column = values[name][rows]
         column = np.where((column < bounds.min) | (column > bounds.max), bounds.min, column)
-        if name != "type":  # fields that are no numbers are among those of no use
+        if name != "type":  # in a valid line, only unused fields may be other than numbers
             uses = [each for each, names in USED.items() if name in names]
             column = column if len(uses) == len(USED) else np.where(np.isin(kind, uses), column, NOTHING)
         columns[name] = column
@@ -182,7 +186,7 @@ def _table(values: dict[str, Longs], rows: Longs) -> pa.Table:
 
 
 def _write_seconds(table: pa.Table, folder: Path, found: Spooled, before: int) -> pa.Table:
-    """Write the seconds that are complete; what is left is of one that may not be."""
+    """Write the seconds below `before`, which are complete, and return the rows of the last second."""
     time = table["time"].to_numpy()
     done = int(np.searchsorted(time, before))
     for second, start, stop in _seconds(time[:done]):
@@ -198,7 +202,7 @@ def _write_seconds(table: pa.Table, folder: Path, found: Spooled, before: int) -
 
 
 def _seconds(time: npt.NDArray[np.int32]) -> Iterator[tuple[int, int, int]]:
-    """(second, first row, behind the last)."""
+    """Yield (second, first row, row after the last)."""
     starts = np.flatnonzero(np.diff(time, prepend=-1))
     stops = np.append(starts, len(time))[1:]
     yield from zip(time[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)

@@ -1,9 +1,9 @@
-"""Tolls and accidents: what drivers are told when they come into a segment, and what their accounts must know.
+"""Tolls and accident alerts for cars that enter a segment, and the events that accounts need.
 
-A substream has some roads (directions of expressways). All that is kept of one lies in numbered pieces of bytes: its cars
-in pages (`driving.py` says which), and, in a table of its own because it changes in another rhythm, what holds in its minute
-and the figures of its last six minutes. So an epoch of a second reads and writes a thirtieth of the cars, however many there
-are, a car that is gone takes no room, and after half a minute all pages have been written again.
+A substream has some roads (directions of expressways). The state of a road is stored as numbered pieces of bytes: its
+cars in pages (see `driving.py`), and in a separate table, which changes more often, the values of its minute and the
+figures of its last six minutes. So an epoch of one second reads and writes a thirtieth of the cars, a removed car takes
+no space, and every page is rewritten within half a minute.
 """
 
 from __future__ import annotations
@@ -34,30 +34,32 @@ REPORTS = pa.schema(
         ("pos", pa.int32()),
     ]
 )
-"""What it is handed. The order of the columns is that in which reports of a second are looked at."""
+"""The input of `Roads`. Reports of one second are processed in the order of these columns."""
 
 EVENTS = pa.schema([("ts", TS), ("what", pa.int8()), ("vid", pa.int32()), ("n", pa.int32()), ("page", pa.int8())])
-"""For accounts: `what` of `driving.CHARGED` and `driving.LEAVES`, the toll that is notified, when the journey began.
+"""Events for accounts: `what` has the bits of `driving.CHARGED` and `driving.LEAVES`, `n` is the notified toll, and
+`page` is the second of the half minute in which the journey began.
 
-In `what` is also, from `driving.TURN_SHIFT` on, the how many-th report of its car in this second it is of: so events
-are in sequence.
+From `driving.TURN_SHIFT` on, `what` also has the number of the report among those of its car in this second, which puts
+events in sequence.
 """
 
 SECOND = 1_000_000  # microseconds
-VIDS, CARS = 0, PAGES  # pieces of a road, one for each page: the numbers of its cars, and what is kept of them
-HEADS, MINUTES = 0, 1  # pieces of the other table
+VIDS, CARS = 0, PAGES  # first pieces of a road, one per page: the numbers of its cars, and their other words
+HEADS, MINUTES = 0, 1  # first pieces of the other table
 PIECE = hr.StateTable(
     key=["road", "piece"], columns=pa.schema([("road", pa.int32()), ("piece", pa.int32()), ("bytes", pa.binary())])
 )
 WORDS = {
-    driving.OFTEN: f"reports more than {driving.MOST_REPORTS} times from one segment within a minute; a car does so every half minute",
-    driving.MANY: f"comes behind a minute with more than {driving.MOST_CARS:,} cars in a segment, the toll of which has no room",
-    driving.INEXACT: "comes behind minutes with so many cars in a segment that their exact mean has no room",
+    driving.OFTEN: f"is one of more than {driving.MOST_REPORTS} of its car from one segment within a minute;"
+    " a car reports every 30 s",
+    driving.MANY: f"follows a minute with more than {driving.MOST_CARS:,} cars in a segment, too many for a toll of 32 bits",
+    driving.INEXACT: "follows minutes with so many cars in a segment that their exact mean does not fit 64 bits",
 }
 
 
 class Roads(hr.Processor):
-    """Some directions of expressways."""
+    """The processor of one substream: some roads (directions of expressways)."""
 
     outputs = {"tolls": OUTPUTS["tolls"], "accidents": OUTPUTS["accidents"], "events": EVENTS}  # noqa: RUF012
     tables = {"cars": PIECE, "minutes": PIECE}  # noqa: RUF012
@@ -85,7 +87,7 @@ class Roads(hr.Processor):
 
 
 def numbered(road: Ints) -> tuple[Ints, Longs]:
-    """The roads there are, ascending, and which of them each report is of."""
+    """Return the roads of the reports, ascending, and the index of each report's road."""
     there = np.zeros(int(road.max()) + 1, np.int64)
     there[road] = 1
     roads = np.flatnonzero(there)
@@ -103,11 +105,11 @@ def room_for(reports: int) -> driving.Found:
     return driving.Found(toll_of, lav, toll, alert_of, alert, event_of, event, page, np.zeros(3, np.int64))
 
 
-# --- what is kept ----------------------------------------------------------------------------------------------------
+# --- state -----------------------------------------------------------------------------------------------------------
 
 
 class _Held:
-    """What a chunk needs of its roads: read, to be changed in place, and put again."""
+    """The state of the roads of a chunk: read from the tables, changed in place, and written back."""
 
     def __init__(self, cars: ProcessorTable, minutes: ProcessorTable, numbers: Ints, reports: driving.Reports) -> None:
         self.cars, self.minutes, self.numbers = cars, minutes, numbers
@@ -124,7 +126,7 @@ class _Held:
         self.roads = read_roads(minutes, numbers, np.bincount(reports.road))
 
     def _cars(self, data: Ints, old_starts: Longs, old_counts: Longs, coming: Longs, needed: Mask) -> Pages:
-        """The pages that are needed, with room for whoever comes; the others seem to be empty."""
+        """Return the pages, with space for the cars of the chunk. Pages that are not needed appear empty."""
         counts = np.where(needed, old_counts, 0)
         room = counts + coming
         starts = np.cumsum(room) - room
@@ -136,7 +138,7 @@ class _Held:
         return Pages(vids, rest, starts, counts, np.zeros(len(counts), bool))
 
     def put(self) -> None:
-        """What was changed, piece by piece."""
+        """Write the changed pieces to the tables."""
         pages = self.pages
         changed = np.flatnonzero(pages.changed)
         road, page, starts, counts = changed // PAGES, changed % PAGES, pages.starts[changed], pages.counts[changed]
@@ -150,7 +152,7 @@ def _pieces(table: ProcessorTable, road: Ints, piece: Longs) -> Pieces:
 
 
 def read_roads(table: ProcessorTable, numbers: Ints, coming: Longs) -> driving.Roads:
-    """Heads and minutes of some roads. coming: how many stops there may be more."""
+    """Return heads, minutes and stops of some roads. coming: the number of stops to leave space for, per road."""
     many, pieces = len(numbers), MINUTES + SLOTS
     found = _pieces(table, np.repeat(numbers, pieces), np.tile(np.arange(pieces), many))
     data, (starts, lengths) = found.data, (each.reshape(-1, pieces) for each in (found.starts, found.lengths))
@@ -169,11 +171,11 @@ def read_roads(table: ProcessorTable, numbers: Ints, coming: Longs) -> driving.R
     return driving.Roads(heads, minutes, np.zeros((many, SLOTS), bool), stops, stop_starts, stop_counts)
 
 
-Piece = tuple[Longs, Longs, pa.Array]  # places of roads, numbers of pieces, their bytes
+Piece = tuple[Longs, Longs, pa.Array]  # indexes of roads, numbers of pieces, their bytes
 
 
 def road_pieces(roads: driving.Roads) -> list[Piece]:
-    """Heads, and the minutes that were changed."""
+    """Return the pieces of all heads and of the changed minutes."""
     renewed, every = np.flatnonzero(roads.renewed), np.arange(len(roads.heads))
     minutes = blobs(roads.minutes.view(np.int32).ravel(), *_fixed(renewed, MINUTE_WORDS * 2))
     heads = _joined(roads, HEAD + roads.stop_counts * STOP)
@@ -198,7 +200,7 @@ def _fixed(places: Longs, words: int) -> tuple[Longs, Longs]:
 
 
 def _joined(roads: driving.Roads, lengths: Longs) -> pa.Array:
-    """Heads, each with the stops of its road behind it."""
+    """Return the head of each road, followed by its stops, as binary values."""
     starts = np.cumsum(lengths) - lengths
     data = np.empty(int(lengths.sum()), np.int32)
     gather(roads.heads.ravel(), *_fixed(np.arange(len(lengths)), HEAD), data, starts)
@@ -206,7 +208,7 @@ def _joined(roads: driving.Roads, lengths: Longs) -> pa.Array:
     return binary(data, lengths)
 
 
-# --- what is told ----------------------------------------------------------------------------------------------------
+# --- results ---------------------------------------------------------------------------------------------------------
 
 
 def told(columns: dict[str, npt.NDArray[Any]], micros: Longs, found: driving.Found) -> dict[str, pa.Table]:

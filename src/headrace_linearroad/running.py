@@ -1,8 +1,9 @@
-"""A run of the query, from whatever was given to five folders of answers.
+"""A run of the query, from the user's files to five folders of answers.
 
-Beside the checkpoint is a folder of the run's own, `<checkpoint>.spool`: text as files of seconds, histories as they are
-looked up, and what was kept apart. It is complete when it has `_run.json`, which also says what the run is of: a second start
-must be of the same. Among the answers is a `_run.json` that says of which checkpoint they are.
+Each run has a folder beside its checkpoint, `<checkpoint>.spool`, with the input as one file per second, the histories
+in sorted form, and the invalid input. The folder is complete when it has `_run.json`, which also identifies the input:
+a second start must use the same. Another `_run.json` in a folder of answers names the checkpoint that the answers
+belong to.
 """
 
 from __future__ import annotations
@@ -28,15 +29,15 @@ from headrace_linearroad.lookups import REASONS
 from headrace_linearroad.places import NOTE
 from headrace_linearroad.telling import Say, Slowly
 
-ANSWERS = next(iter(OUTPUTS))  # the folder of answers that says of which run all of them are
+ANSWERS = next(iter(OUTPUTS))  # the folder of answers that has `_run.json`
 SECONDS, LINES, TUPLES, LATE = "seconds", "apart.tsv", "apart", "late"
-OPERATORS = {"expenditures": 3, "travel_times": 4}  # as the engine counts them, without a step for wandering cars
+OPERATORS = {"expenditures": 3, "travel_times": 4}  # the engine's numbers of these operators, in the usual plan
 NO_ROWS = "no-rows.parquet"
 
 
 @dataclass(frozen=True)
 class Given:
-    """What a run is of."""
+    """The options of a run."""
 
     input: Path
     histories: Sequence[Path]
@@ -51,34 +52,36 @@ class Given:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What was given, as it is read."""
+    """The prepared input of a run."""
 
     seconds: Path
     histories: Histories
-    lines: int  # of text
-    apart: Counter[str]  # lines of it that are kept apart, by reason
-    wandering: str = ""  # what a car does that needs the longer plan (`wandering.py`)
+    lines: int  # lines of a text input
+    apart: Counter[str]  # invalid lines of a text input, by reason
+    wandering: str = ""  # the car behaviour that needs the longer plan (`wandering.py`), or ""
 
 
 @dataclass(frozen=True)
 class Looked:
-    """What was found at a first look, which changes nothing."""
+    """The result of `look`."""
 
-    files: dict[str, list[Path]]  # of histories, by kind
-    identity: dict[str, Any]  # what the run is of
-    known: dict[str, Any] | None  # what a start before this one prepared
+    files: dict[str, list[Path]]  # files of histories, by kind
+    identity: dict[str, Any]  # identifies the input of the run
+    known: dict[str, Any] | None  # what an earlier start prepared
 
 
 def look(given: Given) -> Looked:
-    """All that can be known to be wrong in a second."""
+    """Do every check that takes less than a second. Nothing is written."""
     if not given.input.exists():
-        raise SourceError(f"there is no {str(given.input)!r}; give a text, or a folder that generate wrote")
+        raise SourceError(f"there is no {str(given.input)!r}; give a text file, or a folder that generate wrote")
     if given.input.is_dir():
         _check_whole(given.input)
     elif given.input.is_file():
         reading.look(given.input)
     else:
-        raise SourceError(f"{str(given.input)!r} is no file: a run that was killed must find it again; give a file")
+        raise SourceError(
+            f"{str(given.input)!r} is not a regular file; give a file, because a run that was killed must read it again"
+        )
     files = history.files_of(_histories(given))
     read = {
         "the input": given.input,
@@ -90,29 +93,31 @@ def look(given: Given) -> Looked:
 
 @contextmanager
 def prepare(given: Given, looked: Looked, say: Say) -> Iterator[Prepared]:
-    """What was given as it is read, unless that was done before; nobody else has the folders as long as this lasts."""
+    """Prepare the input, unless an earlier start did, and lock the run's folders until the context ends."""
     with places.held(given.spool, given.out / ANSWERS):
-        known = looked.known or _known(given, looked.identity)  # which somebody may have prepared since we looked
+        known = looked.known or _known(given, looked.identity)  # another process may have prepared it since `look`
         _check_answers(given, begun=known is not None)
         yield _anew(given, looked, say) if known is None else _again(known)
 
 
 def _check_whole(folder: Path) -> None:
-    """Whether a folder has all that was written into it."""
+    """Raise if the folder does not have all files that `generate` wrote."""
     if not (folder / COMPLETE).exists():
-        msg = f"the folder {str(folder)!r} has no {COMPLETE}, so it is half written, or no folder that generate wrote"
-        raise SourceError(f"{msg}; make it anew, or if there is a text in it, give that one")
+        msg = f"the folder {str(folder)!r} has no {COMPLETE}, so it is half written or generate did not write it"
+        raise SourceError(f"{msg}; generate it again, or give the text file if it contains one")
     try:
         summary = json.loads((folder / COMPLETE).read_text())
         expected, tuples = summary["files"], summary["tuples"]
     except (ValueError, TypeError, KeyError):
-        raise SourceError(f"{str(folder / COMPLETE)!r} does not say how many files there are; make it anew") from None
+        raise SourceError(
+            f"{str(folder / COMPLETE)!r} does not say how many files there are; generate the folder again"
+        ) from None
     found = sum(1 for _ in folder.glob("*.arrow"))
     if not found and tuples:
-        raise SourceError(f"the folder {str(folder)!r} has no files of seconds; if it has a text, give that one")
+        raise SourceError(f"the folder {str(folder)!r} has no Arrow files; if it contains a text file, give that file")
     if found != expected:
-        msg = f"the folder {str(folder)!r} has {found:,} files of seconds, {expected:,} were written; make it anew"
-        raise SourceError(msg)
+        msg = f"the folder {str(folder)!r} has {found:,} files of seconds, but generate wrote {expected:,}"
+        raise SourceError(f"{msg}; generate it again")
 
 
 def _histories(given: Given) -> list[Path]:
@@ -120,7 +125,7 @@ def _histories(given: Given) -> list[Path]:
     return list(given.histories) or ([beside] if beside.is_dir() else [])
 
 
-# --- what a run is of -------------------------------------------------------------------------------------------------
+# --- identity of a run ------------------------------------------------------------------------------------------------
 
 
 def _identity(given: Given, files: dict[str, list[Path]]) -> dict[str, Any]:
@@ -139,7 +144,7 @@ def _file(path: Path) -> list[Any]:
 
 
 def _known(given: Given, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """What was prepared before, of the same; or it is said what it is of."""
+    """Return what an earlier start prepared, or None. Raise if it was for other options."""
     note = given.spool / NOTE
     try:
         known: dict[str, Any] = json.loads(note.read_text())
@@ -149,57 +154,57 @@ def _known(given: Given, identity: dict[str, Any]) -> dict[str, Any] | None:
         _check_unused(given, note)
         return None
     except (ValueError, TypeError, KeyError):
-        msg = f"{str(note)!r} is not what a run wrote there"
-        raise QueryError(f"{msg}; begin anew with another --out and --checkpoint") from None
+        msg = f"{str(note)!r} is damaged, or another program wrote it"
+        raise QueryError(f"{msg}; start over with another --out and --checkpoint") from None
     if differing:
         what = differing[0]
         why = _difference(what, of[what], identity[what])
-        raise QueryError(f"the checkpoint {str(given.checkpoint)!r} is of another run: {why}")
+        raise QueryError(f"the checkpoint {str(given.checkpoint)!r} belongs to another run: {why}")
     return known
 
 
 def _check_unused(given: Given, note: Path) -> None:
     if given.checkpoint.is_dir() and any(given.checkpoint.iterdir()):
-        msg = f"the checkpoint {str(given.checkpoint)!r} has no {str(note)!r} beside it: it is of another run, or that was removed"
+        msg = f"the checkpoint {str(given.checkpoint)!r} belongs to another program, or its {str(note)!r} was removed"
         raise QueryError(f"{msg}; give another --checkpoint")
 
 
 def _difference(what: str, known: Any, found: Any) -> str:
-    anew = "to begin anew, give another --out and --checkpoint"
+    anew = "to start over, give another --out and --checkpoint"
     if isinstance(found, str):
         option = f"--{what}"
-        return f"it has {option} {known}, and this one {found}; to go on, give {option} {known}; {anew}"
+        return f"it has {option} {known}, and this one has {found}; to resume it, give {option} {known}; {anew}"
     before, now = ([path for path, _, _ in files] for files in (known, found))
     if before != now:
-        return f"its {what} is {_listed(before)}, and that of this one {_listed(now)}; to go on, give the same; {anew}"
+        return f"its {what} is {_listed(before)}, and that of this one is {_listed(now)}; to resume it, give the same; {anew}"
     path = next(new[0] for old, new in zip(known, found, strict=True) if old != new)
-    return f"its {what} {path!r} was changed since, so what was answered is of another one; {anew}"
+    return f"its {what} {path!r} was changed since, so the existing answers do not fit it; {anew}"
 
 
 def _listed(paths: Sequence[str]) -> str:
     return ", ".join(map(repr, paths)) if paths else "none"
 
 
-# --- what is prepared -------------------------------------------------------------------------------------------------
+# --- preparation ------------------------------------------------------------------------------------------------------
 
 
 def _check_answers(given: Given, begun: bool) -> None:
-    """That answers which are there are of this run, and what it answered is there."""
+    """Raise if the folders of answers contain those of another run, or no longer contain those of this run."""
     here, owner = str(given.checkpoint.resolve()), given.out / ANSWERS / NOTE
     of = json.loads(owner.read_text())["checkpoint"] if owner.exists() else None
-    anew = "begin anew with another --out and --checkpoint"
+    anew = "start over with another --out and --checkpoint"
     for folder in (given.out / name for name in OUTPUTS):
         if begun and not (folder / NO_ROWS).exists():
-            msg = f"{str(folder)!r} is not what this run wrote into: it was removed, or {NO_ROWS} in it"
+            msg = f"the folder {str(folder)!r} of this run, or {NO_ROWS} in it, was removed"
             raise QueryError(f"{msg}; put it back, or {anew}")
         if not any(each.name != NO_ROWS for each in folder.glob("[!_.]*")):
             continue
         if not begun or of not in (None, here):
-            msg = f"{str(folder)!r} has answers of another run, and those of two are not to be mixed"
+            msg = f"{str(folder)!r} has answers of another run, and a folder cannot hold answers of two runs"
             theirs = f", {of!r}" if of not in (None, here) else ""
             raise QueryError(f"{msg}; give another --out, or the --checkpoint of that run{theirs}")
         if not given.checkpoint.exists():
-            msg = f"{str(folder)!r} has answers, and the checkpoint {str(given.checkpoint)!r} is gone"
+            msg = f"{str(folder)!r} has answers, but the checkpoint {str(given.checkpoint)!r} does not exist"
             raise QueryError(f"{msg}; put it back, or {anew}")
     places.publish(owner, {"checkpoint": here})
 
@@ -223,7 +228,7 @@ def _anew(given: Given, looked: Looked, say: Say) -> Prepared:
         spooled = reading.spool(given.input, seconds, spool / LINES, Slowly(say), profile=given.profile)
         say(f"{given.input}: {spooled.tuples:,} tuples of {spooled.seconds:,} seconds")
     if spooled.wandering:
-        say(f"{spooled.wandering}: each car is followed by itself")
+        say(f"{spooled.wandering}: using the longer plan, which follows each car separately")
     begin_folders(given.out)
     os.sync()
     paths = [path and str(path) for path in (histories.tolls, histories.segments)]
@@ -234,7 +239,7 @@ def _anew(given: Given, looked: Looked, say: Say) -> Prepared:
 
 
 def results(spark: Any, given: Given, prepared: Prepared, epoch: int | None) -> list[tuple[Stream, Any]]:
-    """The streams of the query and where they go."""
+    """Return the streams of the query, each with its sink."""
     streams = query.answers(
         _tuples(spark, prepared.seconds, epoch), given.profile, prepared.histories, bool(prepared.wandering)
     )
@@ -243,13 +248,13 @@ def results(spark: Any, given: Given, prepared: Prepared, epoch: int | None) -> 
 
 
 def options(given: Given, slots: int) -> dict[str, Any]:
-    """How they are started: to the end of the input, one epoch right behind the other."""
+    """Return the options of `start`: run to the end of the input, without a pause between epochs."""
     late = hr.sinks.parquet(given.spool / LATE)
     return {"checkpoint": given.checkpoint, "epoch": "0 seconds", "slots": slots, "once": True, "late": late}
 
 
 def shape(given: Given) -> list[Stream]:
-    """The same streams to be looked at only: the usual plan, whatever the files hold."""
+    """Return the streams of the usual plan, for `--explain`. The input files are not read."""
     folder = given.input if given.input.is_dir() else given.input.parent
     return list(query.answers(_tuples(None, folder, None), given.profile, Histories(None, None)).values())
 
@@ -259,7 +264,7 @@ def _tuples(spark: Any, seconds: Path, epoch: int | None) -> Stream:
 
 
 def begin_folders(out: Path) -> None:
-    """So that whoever reads them finds the columns, even if there is never a row."""
+    """Write an empty Parquet file with the columns to each folder of answers, so that readers find the schema."""
     for name, schema in OUTPUTS.items():
         path = out / name / NO_ROWS
         if not path.exists():
@@ -270,15 +275,15 @@ def begin_folders(out: Path) -> None:
 
 
 def remarks(given: Given, prepared: Prepared, run: Any) -> list[str]:
-    """What must be said of a run that has ended."""
+    """Return what the user must know about a run that has ended: invalid and late input, and unanswered questions."""
     found = []
     for reason, many in sorted(prepared.apart.items()):
-        found.append(f"{_many(many, 'line')} kept apart, {reason}: {given.spool / LINES}")
+        found.append(f"{_many(many, 'line')} set aside, {reason}: {given.spool / LINES}")
     if many := run.progress.results.get(f"result-{len(OUTPUTS)}", 0):
-        found.append(f"{_many(many, 'tuple')} kept apart, with the reason: {given.spool / TUPLES}")
+        found.append(f"{_many(many, 'tuple')} set aside, with reasons: {given.spool / TUPLES}")
     if run.progress.late or run.progress.rejected:
         found.append(
-            f"{_many(run.progress.late + run.progress.rejected, 'tuple')} left out, of times gone by: {given.spool / LATE}"
+            f"{_many(run.progress.late + run.progress.rejected, 'tuple')} late or rejected: {given.spool / LATE}"
         )
     for name, path in (("expenditures", prepared.histories.tolls), ("travel_times", prepared.histories.segments)):
         if path is None:

@@ -1,4 +1,4 @@
-"""A run as its user sees it: what is prepared, how it goes on, and what must be known of its end."""
+"""What a run shows its user: preparation, progress, and remarks at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace_linearroad.running import Given
 
 
 def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json: TextIO | None) -> None:
-    """json: where progress goes for a program to read."""
+    """Run the query and show its progress. json: write progress for programs to this stream instead."""
     say = terminal.say_on_stderr if json else partial(terminal.say, Console(highlight=False))
     looked, count = running.look(given), slots or usable_cores()
     if explain:
@@ -29,13 +29,13 @@ def show(given: Given, slots: int | None, epoch: int | None, explain: bool, json
     with running.prepare(given, looked, say) as prepared, spark_session(count, quiet=json is not None) as spark:
         say(f"checkpoint {given.checkpoint}")
         if not query.is_compiled(bool(prepared.wandering)):
-            say("compiling loops, once for all runs: the first epoch takes longer")
+            say("compiling loops for this and all later runs; the first epoch takes longer")
         results = running.results(spark, given, prepared, epoch)
         run = follow_run(results, running.options(given, count), lambda _: False, title="linearroad", json=json)
         if run.progress.closed:
             for remark in running.remarks(given, prepared, run):
                 say(remark)
-            say(f"judge them with {_judging(given)}")
+            say(f"check the answers with {_judging(given)}")
 
 
 def _judging(given: Given) -> str:

@@ -1,4 +1,4 @@
-"""How far something is that takes long: said now and then, and not at all of what is done at once."""
+"""Progress messages for long tasks, at most one every few seconds. Short tasks report nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EVERY = 5.0  # seconds
 
 
 class Slowly:
-    """Passes on what it is told when nothing was passed on for some seconds."""
+    """A filter that passes a message on only if `every` seconds have passed since the last one."""
 
     def __init__(self, say: Say, every: float = EVERY) -> None:
         self._say, self._every, self._last = say, every, time.monotonic()

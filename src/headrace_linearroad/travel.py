@@ -1,8 +1,9 @@
 # mypy: disable-error-code="no-untyped-def"
-"""How long a trip takes and what it costs, by what ten weeks were like: whole numbers, segment by segment.
+"""Travel time and toll of a trip, estimated from ten weeks of history, segment by segment, in whole numbers.
 
-A segment is driven at the mean speed of its minute on the days of that weekday (those with a speed), or at 1 mph if it has
-none, and costs the mean toll, rounded. The minute is that in which the car gets there; after midnight it stays the last.
+A segment is driven at the mean speed of that minute on the days of the weekday (those with a speed), or at 1 mph if
+there is none. It costs the mean toll, rounded. The minute is that in which the car reaches the segment, at most the
+last of the day.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Longs = npt.NDArray[np.int64]
 
 
 class TravelTimes(hr.Processor):
-    """history: an Arrow file of `forms.SEGMENT_HISTORY`, or none."""
+    """The processor of travel times. history: an Arrow file with `forms.SEGMENT_HISTORY`, or None."""
 
     schema = OUTPUTS["travel_times"]
     tables = {"unanswered": UNANSWERED}  # noqa: RUF012
@@ -56,7 +57,7 @@ class TravelTimes(hr.Processor):
 
 
 def indexed(path: str) -> tuple[tuple[Any, ...], Longs]:
-    """(minute, day, speed and toll by row; where the rows of a segment begin, and those of the next)."""
+    """Return (columns minute, day, speed and toll; the first row of each segment, and the end)."""
     stat = Path(path).stat()
     return _indexed(path, stat.st_size, stat.st_mtime_ns)
 
@@ -73,7 +74,7 @@ def _indexed(path: str, size: int, modified: int) -> tuple[tuple[Any, ...], Long
 
 @compile_cached
 def begin(xways, ways, segments, starts):
-    """Where the rows of each segment begin, by halving: the rows are by expressway, direction and segment first."""
+    """Find the first row of each segment by binary search. Rows are sorted by expressway, direction, segment first."""
     for segment in range(len(starts)):
         low, high = starts[segment - 1] if segment else 0, len(xways)
         while low < high:
@@ -87,7 +88,7 @@ def begin(xways, ways, segments, starts):
 
 @compile_inner
 def first_of(minutes, low, high, minute):
-    """The first row of a minute, or where it would be; full histories have as many rows of every minute."""
+    """Return the first row of a minute, or where it would be. The guess fits if all minutes have equally many rows."""
     guess = low + (minute - 1) * ((high - low) // MINUTES)
     if low < guess < high and minutes[guess] == minute and minutes[guess - 1] < minute:
         return guess
@@ -102,7 +103,7 @@ def first_of(minutes, low, high, minute):
 
 @compile_inner
 def segment(low, high, minute, weekday, minutes, days, lavs, tolls):
-    """(milliseconds, toll)."""
+    """Return (milliseconds, toll) of a segment."""
     row = first_of(minutes, low, high, minute)
     driven, speeds, known, paid = 0, 0, 0, 0
     while row < high and minutes[row] == minute:

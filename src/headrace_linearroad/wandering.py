@@ -1,15 +1,15 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Which plan an input needs: the usual one looks at cars road by road, and takes for granted what real cars do.
+"""The choice between the two plans. The usual plan processes each road separately and is right if cars behave as
+follows.
 
-    one road        who is on another road has left the one before, or was silent for more than a minute, and has got on by
-                    its entrance; and did not stand still where it vanished
-    seldom silent   who goes on after ten minutes gets on by an entrance
-    every 30 s      not twice within a second, nor in more than three segments or more than ten times within a minute
+    one road      a car that reports from another road has left the road before, or did not report for more than a
+                  minute, and then enters by an entrance; it did not stand still at its last place
+    few pauses    a car that reports again after more than ten minutes does so from an entrance
+    every 30 s    a car does not report twice within a second, nor from more than three segments or more than ten times
+                  within a minute
 
-An input in which a car does something else is answered just as exactly by a plan that follows each car first
-(`journeys.py`), and costs more. Only reports that count are looked at, in order of time; what a profile drops moves nothing but that its car was heard of.
-
-Invariant: where nothing is found the usual plan gives what the rules say. It may find something where it would do so too.
+Any other input needs the longer plan, which follows each car first (`journeys.py`). It is as exact and costs more.
+`Watch` sees only valid reports, in order of time. For a report that the profile drops it stores only the time.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ FIRST = 1 << 16  # places for cars, at first
 FIELDS = ("time", "vid", "xway", "lane", "dir", "seg", "pos")
 NOTHING, TWO_ROADS, SILENT, OFTEN = range(4)
 WORDS = {
-    TWO_ROADS: "is on another road without having left the one before",
-    SILENT: "goes on after more than ten minutes",
+    TWO_ROADS: "reports from another road without having left the one before",
+    SILENT: "reports again after more than ten minutes",
     OFTEN: "reports more often than every half minute",
 }
 
-# a record: car, road and time in one word; in the other, which is never 0, above the position:
+# A record is two words. The first has car, road and time; the second, which is never 0, has above the position:
 LANE, SEGMENT, STANDS, CHANGES, TIMES, HEARD = 20, 23, 30, 31, 33, 40
 CHANGED, OFTEN_ENOUGH = 3, 127
 
 
 class Watch:
-    """What cars did so far."""
+    """A check of the cars' behaviour so far."""
 
     def __init__(self, profile: str) -> None:
         self.official = str(profile) == Profile.official
         self.cars = np.zeros((FIRST, 2), np.int64)
         self.known = 0
-        self.found = ""  # what the first car does that does it
+        self.found = ""  # the first unsupported behaviour, or ""
 
     def see(self, reports: dict[str, npt.NDArray[Any]]) -> None:
-        """Reports that count, by `FIELDS`, in order of time and behind all that were seen."""
+        """Check valid reports with the columns `FIELDS`, in order of time and after all reports seen so far."""
         if self.found or not len(reports["vid"]):
             return
         while 2 * (self.known + len(reports["vid"])) > len(self.cars):
@@ -63,7 +63,7 @@ class Watch:
 
 @compile_inner
 def place_of(cars, vid):
-    """Where the record of a car is, or would be."""
+    """Return the place of a car's record, or the free place for it."""
     mask = len(cars) - 1
     place = (vid * 0x9E3779B1 >> 7) & mask
     while cars[place, 1] and cars[place, 0] >> 32 != vid:
@@ -81,7 +81,7 @@ def moved(cars, larger):
 
 @compile_inner
 def oddness(last, was, now, road, lane, changes, times):
-    """Of a report behind another one of its car."""
+    """Return what is unsupported about a report after an earlier one of its car, or NOTHING."""
     time = last & 0xFFFF
     if times > MOST_REPORTS or changes == CHANGED:
         return OFTEN
@@ -95,7 +95,7 @@ def oddness(last, was, now, road, lane, changes, times):
 
 @compile_cached
 def watched(time, vid, xway, lane, dir, seg, pos, cars, official):
-    """(how many cars are new, what is odd, where)."""
+    """Check some reports. Return (number of new cars, what is unsupported, index of that report)."""
     new = 0
     for report in range(len(time)):
         now, car = np.int64(time[report]), np.int64(vid[report])
@@ -106,7 +106,7 @@ def watched(time, vid, xway, lane, dir, seg, pos, cars, official):
         if was >> HEARD == now + 1:
             return new, OFTEN, report
         new += 0 if was else 1
-        counted = (was >> TIMES) & OFTEN_ENOUGH  # 0: all of it was dropped
+        counted = (was >> TIMES) & OFTEN_ENOUGH  # 0: all reports of the car were dropped
         stands, changes, times = np.int64(0), np.int64(0), np.int64(1)
         dropped = not official and on == EXIT
         if counted:
@@ -120,7 +120,7 @@ def watched(time, vid, xway, lane, dir, seg, pos, cars, official):
                 return new, why, report
             dropped = not official and on != ENTRANCE and (was >> LANE) & 7 == EXIT
             stands = np.int64(one_road and was & ((1 << STANDS) - 1) == where)
-        if dropped:  # it was heard of, and nothing else
+        if dropped:  # only the time of the report is stored
             cars[record, 0] = last if counted else car << 32
             cars[record, 1] = (was & ((1 << HEARD) - 1)) | (now + 1) << HEARD
         else:

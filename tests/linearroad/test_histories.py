@@ -133,7 +133,7 @@ def test_two_tolls_of_one_day_are_an_error_however_far_apart(tmp_path: Path, mon
     for given in ([*TOLL_ROWS, clash], [clash, *TOLL_ROWS]):
         path = driving.write_csv(tmp_path / "tolls.csv", given)
         with pytest.raises(
-            SourceError, match=r"tolls.csv' has two tolls of vid 0, day 1, xway \d: \d+ and \d+; one of them"
+            SourceError, match=r"tolls.csv' has two tolls for vid 0, day 1, xway \d: \d+ and \d+; remove"
         ):
             prepared(tmp_path, path)
 
@@ -153,8 +153,8 @@ def test_two_tolls_of_one_day_are_an_error_however_far_apart(tmp_path: Path, mon
         (b"1,2,3,4\n\n1,2,3,4", "has '' in line 2"),
         (gzip.compress(b"1,2,3,4\n" * 9999, mtime=0)[:-9], "cannot be read: .*ended before"),
         (b"\x1f\x8bno gzip", "cannot be read"),
-        (b"ARROW1\0\0 and no more", "is no Arrow file, or damaged"),
-        (b"1,2,3," + b"9" * 17, "has a value that no history has"),
+        (b"ARROW1\0\0 and no more", "is damaged, or not an Arrow file"),
+        (b"1,2,3," + b"9" * 17, "has a value that does not fit its column"),
     ],
 )
 def test_a_history_that_is_wrong_is_said_at_the_first_look_or_when_it_is_read(

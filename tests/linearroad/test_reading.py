@@ -221,4 +221,4 @@ def test_many_cars_are_watched() -> None:
             "xway": np.array([1]),
         }
     )
-    assert f"car {vids[70_000]} is on another road" in watch.found
+    assert f"car {vids[70_000]} reports from another road" in watch.found

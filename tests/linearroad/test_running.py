@@ -56,7 +56,7 @@ def test_a_folder_that_is_whole_is_taken(tmp_path: Path, folder: Path) -> None:
 
 @pytest.mark.parametrize(
     ("lost", "words"),
-    [("_complete.json", "half written"), ("000002.arrow", "4 were written"), ("*.arrow", "no files of seconds")],
+    [("_complete.json", "half written"), ("000002.arrow", "generate wrote 4"), ("*.arrow", "has no Arrow files")],
 )
 def test_a_folder_of_which_something_is_missing_is_refused(tmp_path: Path, folder: Path, lost: str, words: str) -> None:
     for path in folder.glob(lost):
@@ -103,7 +103,7 @@ def test_answers_without_the_checkpoint_that_they_are_of_are_not_written_again(t
     prepared(first)
     answer(first)
     shutil.rmtree(first.checkpoint)
-    with pytest.raises(QueryError, match=r"has answers, and the checkpoint .* is gone"):
+    with pytest.raises(QueryError, match=r"has answers, but the checkpoint .* does not exist"):
         prepared(first)
 
 
@@ -115,16 +115,19 @@ def tolls(path: Path, toll: int = 42) -> Path:
 @pytest.mark.parametrize(
     ("other", "words"),
     [
-        ({"profile": "walmart"}, "it has --profile official, and this one walmart; to go on, give --profile official"),
+        (
+            {"profile": "walmart"},
+            "it has --profile official, and this one has walmart; to resume it, give --profile off",
+        ),
         (
             {"input": "other.dat"},
-            r"its input is '.*in\.dat', and that of this one '.*other\.dat'; to go on, give the same",
+            r"its input is '.*in\.dat', and that of this one is '.*other\.dat'; to resume it, give the same",
         ),
-        ({"out": "elsewhere"}, r"it has --out .*out, and this one .*elsewhere; to go on, give --out"),
-        ({"histories": ()}, r"its history of tolls is '.*tolls\.csv', and that of this one none; to go on"),
+        ({"out": "elsewhere"}, r"it has --out .*out, and this one has .*elsewhere; to resume it, give --out"),
+        ({"histories": ()}, r"its history of tolls is '.*tolls\.csv', and that of this one is none; to resume"),
         (
             {"histories": ("a.csv",)},
-            r"its history of tolls is '.*tolls\.csv', and that of this one '.*a\.csv'; to go on",
+            r"its history of tolls is '.*tolls\.csv', and that of this one is '.*a\.csv'; to resume",
         ),
     ],
 )
@@ -135,7 +138,7 @@ def test_what_a_checkpoint_is_of_is_said(tmp_path: Path, other: dict[str, Any], 
     tolls(tmp_path / "a.csv")
     paths = {"input": tmp_path / str(other.get("input")), "out": tmp_path / str(other.get("out"))}
     paths |= {"histories": tuple(tmp_path / name for name in other.get("histories", ()))}
-    with pytest.raises(QueryError, match=f"{words}.*to begin anew, give another --out and --checkpoint"):
+    with pytest.raises(QueryError, match=f"{words}.*to start over, give another --out and --checkpoint"):
         running.look(replace(first, **{name: paths.get(name, value) for name, value in other.items()}))
     assert not (tmp_path / "elsewhere").exists(), "nothing is begun that is refused"
 
@@ -246,7 +249,7 @@ def test_what_has_the_name_of_the_spool_and_is_no_folder_is_left_alone(tmp_path:
     (tmp_path / "elsewhere").mkdir()
     here.spool.write_text("mine") if kind == "file" else here.spool.symlink_to(tmp_path / "elsewhere")
     before = everything(tmp_path)
-    with pytest.raises(QueryError, match="is no folder, and a run needs one of that name"):
+    with pytest.raises(QueryError, match="is not a folder, but the run needs a folder of that name"):
         prepared(here)
     assert everything(tmp_path) == before
 

@@ -111,9 +111,9 @@ def test_an_empty_text_has_no_tuples(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 300, "of its first .* none has 15 whole numbers"),
-        (b"PAR1" + bytes(100), r"of its first line none has 15 whole numbers, the first is 'PAR1\\x00"),
-        (b"time,vid\n1,2\n", "of its first 2 lines none has 15 whole numbers, the first is 'time,vid'; give a text"),
+        (b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes(range(256)) * 300, "no tuple of 15 whole numbers in its first .*"),
+        (b"PAR1" + bytes(100), r"no tuple of 15 whole numbers in its first line; the first is 'PAR1\\x00"),
+        (b"time,vid\n1,2\n", "no tuple of 15 whole numbers in its first 2 lines; the first is 'time,vid'; give a text"),
         (b"\x1f\x8bnot really", "cannot be read: .*; correct it"),
         (gzip.compress(line(GOOD).encode() * 9000, mtime=0)[:40], "cannot be read: .*ended before"),
     ],

@@ -904,7 +904,7 @@ def test_a_judge_that_was_stopped_has_not_said_that_all_is_right(
     monkeypatch.setattr("headrace_linearroad.validating.judge", lambda *_, **__: os.kill(os.getpid(), signal.SIGTERM))
     done = call(*asked(town, written(tmp_path, town.right(OFFICIAL)[1])))
     assert (done.exit_code, done.stdout) == (130, "")
-    assert done.stderr.endswith("stopped; nothing is known of the rows\n")
+    assert done.stderr.endswith("stopped before the rows were checked\n")
 
 
 def test_outputs_that_are_none(town: Town, tmp_path: Path) -> None:
