@@ -116,7 +116,12 @@ class Full:
 
 def test_the_note_of_an_epoch_waits_for_room_as_its_messages_do():
     writer: Any = object.__new__(the_sink._ResultProducer)
-    writer.cluster, writer.topic, writer.name, writer.longest = SimpleNamespace(named_errors=nullcontext), "t", "n", 60.0
+    writer.cluster, writer.topic, writer.name, writer.longest = (
+        SimpleNamespace(named_errors=nullcontext),
+        "t",
+        "n",
+        60.0,
+    )
     writer.producer = Full()
     writer.write([kafka_messages.MessageColumns([b"1", b"2"], [None, None], [0, 0])], "epoch 0: 2 rows")
     assert writer.producer.sent == ["begin", "t", "t", EPOCHS, "commit"] and writer.mark == "epoch 0: 2 rows"

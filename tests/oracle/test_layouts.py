@@ -126,7 +126,7 @@ def test_every_kind_of_layout_is_drawn_under_every_strategy(monkeypatch: pytest.
 
     monkeypatch.setattr(Driven, "open", open_noted)
     monkeypatch.setattr(f"{__name__}.random_layouts", noted)
-    found = first_trouble(range(24))
+    found = first_trouble(range(36))
     assert found is None, found[1]
     for strategy in STRATEGIES:
         for kind in ("split", "Diagonal", "Rectangles"):

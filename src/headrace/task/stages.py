@@ -108,15 +108,17 @@ def _span(tuples: pa.Table) -> tuple[int, int]:
 
 
 def _others(tuples: pa.Table, watermark: int, furthest: int, ahead: int | None) -> tuple[Marks, dict[str, Marks]]:
-    """Which tuples are late, and which are rejected, by the reason."""
+    """Return which tuples are late, and which are rejected, by the reason. No tuple is in two of these."""
     column = tuples.column("ts")
     times, untimed = (np.asarray(each) for each in (column.cast(pa.int64()).fill_null(0), column.is_null()))
     beyond = (times > FURTHEST) | (times < -FURTHEST)
     rejected = {UNTIMED: untimed, BEYOND: beyond}
+    timed = ~untimed & ~beyond
     if ahead is not None and furthest < FURTHEST:
         reason = f"more than {format_duration(ahead)} (ahead) past {moment_text(furthest - ahead)}"
-        rejected[reason] = (times > furthest) & ~beyond
-    return (times < watermark) & ~untimed & ~beyond, rejected
+        rejected[reason] = timed & (times > furthest)
+        timed = timed & (times <= furthest)
+    return timed & (times < watermark), rejected
 
 
 # --- later stages --------------------------------------------------------------------------------------------------

@@ -173,7 +173,9 @@ def _vast(path: Path) -> None:
         file.truncate(1 << 40)
 
 
-@pytest.mark.parametrize(("plant", "words"), [(_device, "not a plain file"), (_pipe, "not a plain file"), (_vast, "256 MB")])
+@pytest.mark.parametrize(
+    ("plant", "words"), [(_device, "not a plain file"), (_pipe, "not a plain file"), (_vast, "256 MB")]
+)
 def test_a_manifest_without_an_end_is_not_read(used: Path, plant: Any, words: str) -> None:
     path = used / "state" / manifest_name(0)
     path.unlink()

@@ -481,7 +481,9 @@ def test_a_block_that_is_no_part_of_a_table_is_refused(change: Callable[[pa.Tabl
         found = state_tables.open_table_block(BlockReader(storage), PLAIN, block, 2, "t")
         assert state_tables.live_candidates(found, np.arange(2), (0, 0)).drop_columns(["__group"]).equals(rows)
     else:
-        with pytest.raises(CorruptState, match=f"block {name} (does not belong to t|should have rows of the epochs 5 to 8)"):
+        with pytest.raises(
+            CorruptState, match=f"block {name} (does not belong to t|should have rows of the epochs 5 to 8)"
+        ):
             state_tables.open_table_block(BlockReader(storage), PLAIN, block, 2, "t")
 
 
