@@ -17,7 +17,7 @@ from headrace.columnar.types import TS
 from headrace.kernels.stateless.steps import in_sequence
 from headrace.kernels.windows.aggregate import times
 
-RELEASED = "__released"  # only counters have it, which are rows of the state but not tuples: how many tuples of the key were released
+RELEASED = "__released"  # released tuples of a key; only counters have it, which are not tuples
 
 
 def first_tuples(by: Sequence[str], count: int, tuples: pa.Table) -> pa.Table:
