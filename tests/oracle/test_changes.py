@@ -533,7 +533,7 @@ def test_why_an_operator_is_lost_is_never_the_same_words_twice() -> None:
 
     (why,) = compare.compare_queries(described(query()), described(query(area=[1, 2]))).lost.values()
     assert why == (
-        "the columns that come to it were ts, user, kind, n, z of table zones,"
+        "the columns of its input were ts, user, kind, n, z of table zones,"
         " are ts, user, kind, n, z of table zones, area of table zones"
     )
 
@@ -636,7 +636,7 @@ def test_a_change_of_state_is_refused_operator_by_operator(tmp_path: Path) -> No
         LocalRun([wider, STATES["sessions"](s).map("x"), STATES["join"](s)], tmp_path)
     assert str(caught.value).splitlines()[1:-1] == [
         "  lost: aggregate-1: window was 3000000, is 4000000",
-        "  lost: distinct-1: the query has it no more",
+        "  lost: distinct-1: the query no longer has it",
         "  kept: aggregate-2",
         "  added: aggregate-1: begins empty",
         "  added: join-1: begins empty",

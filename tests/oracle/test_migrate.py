@@ -96,9 +96,9 @@ def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
     began = (largest + dt.timedelta(microseconds=1)).astimezone(dt.UTC).isoformat()
     assert list(done.lines) == [
         "kept: aggregate-1",
-        f"added: aggregate-2: begins empty; windows that began before {_later(began, 1)} are not put out",
-        f"added: aggregate-3: begins empty; windows that began before {began} are not put out",
-        "source s: lateness was 5000000, is 1000000: while state goes on it can only become longer",
+        f"added: aggregate-2: begins empty; windows that began before {_later(began, 1)} are not emitted",
+        f"added: aggregate-3: begins empty; windows that began before {began} are not emitted",
+        "source s: lateness was 5000000, is 1000000: while the state continues it can only become longer",
         "result-1 is new",
         "result-2 is new",
         "result-1 begins with the state that is there; what it looks back on was not kept, however far time goes",
@@ -167,7 +167,7 @@ def test_sources_come_and_go(tmp_path: Path) -> None:
     run.close()
     three = table_stream(rows(0), name="u", lateness="5 seconds")
     done = migrate_queries(tmp_path / "old", tmp_path / "new", [pair[0], counted(three).map("x")])
-    assert done.lines[:2] == ("lost: t: its name was 't', is 'u'", "lost: aggregate-2: what comes to it was t, is u")
+    assert done.lines[:2] == ("lost: t: its name was 't', is 'u'", "lost: aggregate-2: its input was t, is u")
     assert done.complete == {}, "all of its source comes from now on"
     run = LocalRun([pair[0], counted(three).map("x")], tmp_path / "new" / "state")
     run.epoch({"s": rows(1), "u": rows(0)})
@@ -184,7 +184,7 @@ def test_results_that_wait_in_an_order_that_is_lost_are_counted(tmp_path: Path) 
     waiting = sum(block.rows for block in run.store.last.operators["order-1"].blocks)
     done = migrate_queries(tmp_path / "old", tmp_path / "new", [counted(stream())])
     assert waiting and done.lines[0] == (
-        f"lost: order-1: the query has it no more; {waiting} results wait in it for those before them, and would never be"
+        f"lost: order-1: the query no longer has it; {waiting} results wait in it for earlier ones and would never be"
         " delivered"
     )
 
@@ -245,7 +245,7 @@ def test_no_window_is_half_filled_behind_another_added_operator(before: str, tmp
     begins = None if back is None else largest + 1 + back
     assert done.complete == {"result-1": None if begins is None else begins + SIZE}
     withheld = (
-        "no window is put out" if begins is None else f"windows that began before {to_datetime(begins).isoformat()}"
+        "no window is emitted" if begins is None else f"windows that began before {to_datetime(begins).isoformat()}"
     )
     assert any(line.startswith("added: aggregate") and withheld in line for line in done.lines)
     run = LocalRun(query(), tmp_path / "new" / "state", slots=2)
@@ -352,7 +352,7 @@ def test_a_new_folder_lies_beside_the_old_one(tmp_path: Path) -> None:
     run_on(LocalRun(counted(stream()), tmp_path / "old" / "state"), [0])
     before = contents(tmp_path)
     for to in (tmp_path / "old" / "new", tmp_path / "other" / ".." / "old" / "new", tmp_path):
-        with pytest.raises(QueryError, match=r"is there already|lie one in the other"):
+        with pytest.raises(QueryError, match=r"already exists|are nested"):
             migrate_queries(tmp_path / "old", to, [counted(stream())])
     assert contents(tmp_path) == before
 
@@ -400,7 +400,7 @@ def test_what_cannot_be_migrated(tmp_path: Path) -> None:
         migrate_queries(old, new, [query])
     run_on(LocalRun(query, old / "state"), [0, 1])
     new.mkdir()
-    with pytest.raises(QueryError, match="is there already"):
+    with pytest.raises(QueryError, match="already exists"):
         migrate_queries(old, new, [query])
     with pytest.raises(QueryChanged, match="impossible: order was 'False', is 'transparent'"):
         migrate.migrate(old, tmp_path / "other", [node_of(query)], [False])

@@ -194,12 +194,12 @@ def test_another_fraction_before_state_is_another_query(tmp_path: Path) -> None:
     s = stream()
     run_on(LocalRun(counted(s.sample(0.5, by=["user"])), tmp_path / "old" / "state"), [0, 1])
     changed = counted(s.sample(0.4, by=["user"]))
-    with pytest.raises(QueryChanged, match=r"what comes to it was s, sample 0\.5 by user, is s, sample 0\.4 by user"):
+    with pytest.raises(QueryChanged, match=r"its input was s, sample 0\.5 by user, is s, sample 0\.4 by user"):
         LocalRun(changed, tmp_path / "old" / "state")
     with pytest.raises(QueryChanged, match=r"is s, sample 0\.5 by kind"):
         LocalRun(counted(s.sample(0.5, by=["kind"])), tmp_path / "old" / "state")
     done = migrate_queries(tmp_path / "old", tmp_path / "new", [changed])
-    assert done.lines[0].startswith("lost: aggregate-1: what comes to it was s, sample 0.5 by user")
+    assert done.lines[0].startswith("lost: aggregate-1: its input was s, sample 0.5 by user")
 
 
 @pytest.mark.parametrize("by", [None, ["kind", "user"]], ids=str)

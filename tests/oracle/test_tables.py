@@ -511,7 +511,7 @@ def test_a_block_that_is_no_version_of_the_table_is_refused(run: Run) -> None:
     assert known.known is not None
     other = write_block(run.run.store.storage, block_name(1, 0, 0, 0), points(0), None, None, None)
     known.known = replace(known.known, block=other)
-    with pytest.raises(CorruptState, match=r"is no version of table zones; missing columns: zone"):
+    with pytest.raises(CorruptState, match=r"does not belong to table zones; missing columns: zone"):
         run.zones(0)
 
 

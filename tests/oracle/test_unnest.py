@@ -201,7 +201,7 @@ def test_another_unnest_is_another_query(changed: dict[str, Any], tmp_path: Path
     first.epoch(table)
     first.close()
     LocalRun(query(), tmp_path / "state").close()
-    with pytest.raises(QueryChanged, match="what comes to it was a, unnest n, is a, unnest"):
+    with pytest.raises(QueryChanged, match="its input was a, unnest n, is a, unnest"):
         LocalRun(query(**changed), tmp_path / "state")
 
 

@@ -348,7 +348,7 @@ def test_a_checkpoint_belongs_to_one_query(bench: Bench):
     before = _contents(bench.checkpoint)
     with pytest.raises(QueryChanged, match=r"window was 10000000, is 20000000"):
         bench.start(lambda s: s.aggregate(by=["k"], window="20 seconds", n="count(*)", total="sum(v)"))
-    with pytest.raises(QueryChanged, match=r"what comes to it was \w+, is \w+, filter v > 1"):
+    with pytest.raises(QueryChanged, match=r"its input was \w+, is \w+, filter v > 1"):
         bench.start(lambda s: counted(s.filter("v > 1")))
     assert _contents(bench.checkpoint) == before
     add_file(bench.input, 1, tuples((11 * SECOND, "a", 1)))

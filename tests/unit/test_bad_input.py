@@ -737,14 +737,14 @@ def _changed_queries() -> dict[str, tuple[Stream, str]]:
         "group": (stream.aggregate(window="10 seconds", n="count(*)", total="sum(v)"), r"by was \['k'\], is \[\]"),
         "lateness": (
             windows(source(BASE)),
-            r"lateness was 1000000, is 0: while state goes on it can only become longer",
+            r"lateness was 1000000, is 0: while the state continues it can only become longer",
         ),
         "schema": (
             windows(source(tuples((0, "a", 1.0), k=pa.string(), v=pa.float64()), **LATE)),
             r"lost: aggregate-1: column 'v' of s was int64, is double",
         ),
         "name": (windows(table_stream(BASE, name="t", **LATE)), r"name was 's', is 't'"),
-        "more": (windows(stream.filter("v > 0")), r"what comes to it was s, is s, filter v > 0"),
+        "more": (windows(stream.filter("v > 0")), r"its input was s, is s, filter v > 0"),
     }
 
 

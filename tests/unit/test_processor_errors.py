@@ -372,7 +372,7 @@ def test_a_changed_setting_or_version_goes_on_and_is_said(
     (record,) = caplog.records
     text = record.getMessage()
     assert (
-        "apply-1 goes on with the state" in text and f"Noting {was}, it is" in text and text.endswith(f"Noting {now}")
+        "apply-1 continues with the state" in text and f"Noting {was}, it is" in text and text.endswith(f"Noting {now}")
     )
     assert run.store.last is not None and run.store.last.versions["apply-1"].endswith(f"Noting {now}")
 

@@ -165,4 +165,4 @@ def test_what_the_page_says_of_changes(what: str, tmp_path: Path, caplog: pytest
             LocalRun(CHANGED[what](), tmp_path)
         return
     LocalRun(GOES_ON[what](), tmp_path, slots=3).close()
-    assert "goes on with the state" in caplog.text
+    assert "continues with the state" in caplog.text

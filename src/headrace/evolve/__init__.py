@@ -1,1 +1,1 @@
-"""evolve"""
+"""Changed queries: comparison with the query that made a state, and migration."""

@@ -1,13 +1,14 @@
 """Functions that are added to an aggregate over time windows, whose state continues.
 
-    query["functions_since"][operator] = [number, T] for each function: windows that began before T have null for it; None: none do
+    query["functions_since"][operator] = [number, T] for each function: it is null in windows that start before T; None: none
 
-A pane of the state has one row per group, with columns for the partials of each function. Rows that were written before a
-function was added have none for it, so a window has its value only if it began when all tuples came to the function, too. The
-number of a function is in the names of its columns: those that were there keep theirs, wherever the new ones are written.
+A pane of the state has one row per group, with columns for the partials of each function. Rows written before a
+function was added have nulls for it, so a window has a value only if it starts after the function has begun to receive
+all tuples. The names of a function's columns contain its number. Former functions keep their numbers, wherever the new
+ones are written.
 
-Invariant: an aggregate is only taken for the extended one if it means the same but for more functions, and for columns that
-these read.
+Invariant: an aggregate counts as extended only if it means the same except for further functions and the columns they
+read.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from headrace.telemetry.incomplete import FUNCTIONS_SINCE, Since, functions_sinc
 
 
 def extend_aggregates(last: Manifest, plan: p.PhysicalPlan, new: Json) -> tuple[Manifest, list[str]]:
-    """The manifest as if its aggregates had had the functions that the new query adds; and what to say about them."""
+    """Return the manifest as if its aggregates had had the functions that the new query adds, and a line for each
+    change."""
     means, since, said = dict(last.query["means"]), functions_since(last.query), list[str]()
     for name, now in new["means"].items():
         was = means.get(name)
@@ -44,14 +46,14 @@ def extend_aggregates(last: Manifest, plan: p.PhysicalPlan, new: Json) -> tuple[
 
 
 def kept_functions_since(old: Mapping[str, Any], kept: Mapping[str, str]) -> dict[str, dict[str, Since]]:
-    """The part of the section that is about this; kept: by operator what the state calls it."""
+    """Return the section of `query` for added functions. kept: by operator, its name in the state."""
     known = functions_since(old)
     found = {name: known[former] for name, former in kept.items() if former in known}
     return {FUNCTIONS_SINCE: found} if found else {}
 
 
 def _numbered(had: Sequence[str], known: Since, has: Sequence[str], time: int | None) -> tuple[Since, list[str]]:
-    """(the entry of each function, the functions that are new)."""
+    """Return the entry of each function, and the new functions."""
     left, added, entries = list(zip(had, known, strict=True)), list[str](), Since()
     for function in has:
         place = next((place for place, (former, _) in enumerate(left) if former == function), None)
@@ -69,7 +71,7 @@ def _said(name: str, added: Sequence[str], time: int) -> str:
 
 
 def _all_comes_from(name: str, last: Manifest, plan: p.PhysicalPlan, new: Json) -> int | None:
-    """From which event time on all tuples come to an operator after this start; None: no time is known."""
+    """Return the event time from which on all tuples reach an operator after this start; None if it is unknown."""
     above = [each for each in QueryMeanings(new).above(name) if each in plan.by_name]
     if any(each not in last.operators for each in above):
         return None
@@ -81,7 +83,7 @@ def _all_comes_from(name: str, last: Manifest, plan: p.PhysicalPlan, new: Json) 
 
 
 def _extends(was: Json, now: Json) -> bool:
-    """Whether an operator does what the former did and computes more functions."""
+    """Return whether an operator does the same as before and computes more functions."""
     one, two = was["does"], now["does"]
     if one.get("operator") != "aggregate" or "window" not in one:
         return False
@@ -98,7 +100,7 @@ def _sides_extend(was: Json, now: Json) -> Iterator[bool]:
 
 
 def _edge_extends(was: Json, now: Json) -> bool:
-    """Whether an edge carries what it did, and perhaps more columns."""
+    """Return whether an edge carries the same as before, and perhaps more columns."""
     same = all(was.get(key) == now.get(key) for key in ("from", "output"))
     more = all(_within(was.get(key, []), now.get(key, [])) for key in ("reads", "computed", "passes"))
     steps = len(was["steps"]) == len(now["steps"])

@@ -1,10 +1,11 @@
-"""A query held against the one that a state was made by: which operators go on with their state, and which cannot.
+"""Comparison of a query with the one that made a state: which operators continue with their state, and which cannot.
 
     restart   =>  every operator and source of the state is kept, and none but an order of results is added
-    migrate   =>  what is not kept is lost, what is added begins empty; both are said
+    migrate   =>  what is not kept is lost, what is added starts empty; both are logged
 
-Whatever else differs between the two queries (steps behind the last state, sinks, results, a longer lateness, `idle`,
-`ahead`) touches no state: it may change at any start, is said, and stands in the manifest from the next epoch on.
+Other differences between the two queries (steps downstream of the last state, sinks, results, a longer lateness,
+`idle`, `ahead`) affect no state. They may change at any start, are logged, and are in the manifest from the next epoch
+on.
 """
 
 from __future__ import annotations
@@ -47,30 +48,30 @@ from headrace.telemetry.incomplete import incomplete_operators
 
 _log = logging.getLogger(__name__)
 
-ORDER = "order"  # an operator that begins empty without losing anything: results in sequence from now on
+ORDER = "order"  # results in sequence: an operator that starts empty without losing anything
 RATHER_NEW = "use a new checkpoint folder, or the query it was made for"
 CARRY_OVER = "take along what is kept, into a new checkpoint folder: headrace migrate CHECKPOINT FILE --to NEW"
-BY_SPARK = "stream"  # what drives a streaming DataFrame
-MOST_CHANGES = 100  # that a manifest remembers
+BY_SPARK = "stream"  # the kind of a source that is a streaming DataFrame
+MOST_CHANGES = 100  # changes that a manifest keeps
 
 
 @dataclass(frozen=True)
 class Comparison:
     """Two queries: by new name, what was kept; what is lost, added or impossible; and what is free to change."""
 
-    kept: dict[str, str]  # operator: what the state calls it
-    results: dict[str, str | None]  # result: what the state calls it; None: it is new
-    lost: dict[str, str] = field(default_factory=dict)  # operator or source of the state: why
-    added: dict[str, str] = field(default_factory=dict)  # operator or source of the query: what it is
-    impossible: list[str] = field(default_factory=list)  # whatever is done with operators
-    shorter: list[str] = field(default_factory=list)  # sources that may be less late: only where state is carried over
-    said: list[str] = field(default_factory=list)  # free changes
-    altered: dict[str, bool] = field(default_factory=dict)  # results that are made otherwise: whether of other columns
-    new_sources: set[str] = field(default_factory=set)  # of those that are added
+    kept: dict[str, str]  # operator: its name in the state
+    results: dict[str, str | None]  # result: its name in the state; None: it is new
+    lost: dict[str, str] = field(default_factory=dict)  # operator or source of the state: the reason
+    added: dict[str, str] = field(default_factory=dict)  # operator or source of the query: a description
+    impossible: list[str] = field(default_factory=list)  # differences that even a migration cannot accept
+    shorter: list[str] = field(default_factory=list)  # sources with a shorter lateness, which only a migration allows
+    said: list[str] = field(default_factory=list)  # descriptions of free changes
+    altered: dict[str, bool] = field(default_factory=dict)  # results with other steps: whether their columns differ
+    new_sources: set[str] = field(default_factory=set)  # sources among those added
 
     @property
     def continues(self) -> bool:
-        """Whether a run may simply go on with the state."""
+        """Return whether a run may continue with the state."""
         added = [name for name in self.added if operator_kind(name) != ORDER or name in self.new_sources]
         return not (self.lost or added or self.impossible or self.shorter)
 
@@ -79,7 +80,7 @@ class Comparison:
         return all(new == old for names in (self.kept, self.results) for new, old in names.items())
 
     def listed(self) -> Iterator[str]:
-        """For people, one line for each operator and source."""
+        """Yield one line for each operator and source, for users."""
         for name, why in self.lost.items():
             yield f"lost: {name}: {why}"
         for name, old in self.kept.items():
@@ -94,7 +95,7 @@ def compare_queries(
     old_code: Mapping[str, str] | None = None,
     new_code: Mapping[str, str] | None = None,
 ) -> Comparison:
-    """Two sections `query` of a manifest, and by operator the user's own code that runs in it."""
+    """Compare two sections `query` of a manifest. The code arguments: by operator, the user's code that runs in it."""
     before, after = QueryMeanings(old, old_code), QueryMeanings(new, new_code)
     pairs = QueryPairing(before, after)
     kept = {name: pairs.operators[name] for name in after.operators if name in pairs.operators}
@@ -102,7 +103,7 @@ def compare_queries(
     _sources(found, before, after)
     for name in [name for name in before.operators if name not in kept.values()]:
         twin = _twin(name, before, after, kept)
-        found.lost[name] = _difference(before, after, name, twin) if twin else "the query has it no more"
+        found.lost[name] = _difference(before, after, name, twin) if twin else "the query no longer has it"
     for name in after.operators:
         if name not in kept:
             found.added[name] = "begins empty"
@@ -113,7 +114,8 @@ def compare_queries(
 
 
 def _in_place(before: QueryMeanings, after: QueryMeanings, results: Mapping[str, str]) -> dict[str, str | None]:
-    """All results: those that mean the same, and of the others those in the same place."""
+    """Return all results with their former names: those with the same meaning, and of the others those in the same
+    place."""
     free = set(before.results) - set(results.values())
     return {name: results.get(name, name if name in free else None) for name in after.results}
 
@@ -124,7 +126,7 @@ def _sources(found: Comparison, before: QueryMeanings, after: QueryMeanings) -> 
     for name, source in before.sources.items():
         now = after.sources.get(name)
         if now is None:
-            found.lost[name] = "the query reads this source no more"
+            found.lost[name] = "the query no longer reads this source"
             if renamed := [other for other in after.sources if other not in before.sources]:
                 found.lost[name] = f"its name was {name!r}, is {renamed[0]!r}"
             continue
@@ -133,7 +135,7 @@ def _sources(found: Comparison, before: QueryMeanings, after: QueryMeanings) -> 
         if now["lateness"] < source["lateness"]:
             was, is_ = source["lateness"], now["lateness"]
             found.shorter.append(
-                f"source {name}: lateness was {was}, is {is_}: while state goes on it can only become longer"
+                f"source {name}: lateness was {was}, is {is_}: while the state continues it can only become longer"
             )
         for key in ("lateness", "idle", "ahead"):
             if now[key] != source[key] and not (key == "lateness" and now[key] < source[key]):
@@ -145,14 +147,17 @@ def _sources(found: Comparison, before: QueryMeanings, after: QueryMeanings) -> 
 
 
 def _other_order(before: QueryMeanings, after: QueryMeanings) -> str:
-    """Spark's log of a query has the offsets of its streams by their places: another order would swap them."""
+    """Return an error text if the streams that Spark reads have another order; else an empty text.
+
+    Spark's log has the offsets of the streams by place, so another order would swap them.
+    """
     was, now = ([n for n, node in each.sources.items() if node.get("driven") == BY_SPARK] for each in (before, after))
     former, present = [name for name in was if name in now], [name for name in now if name in was]
     if former == present:
         return ""
     return (
-        f"the streams that Spark reads came in the order {', '.join(former)}, now {', '.join(present)}, and Spark knows how far"
-        f" it read each of them by its place alone; write the query, or its results, so that they come as before: {', '.join(former)}"
+        f"the streams that Spark reads came in the order {', '.join(former)}, now {', '.join(present)}, and Spark stores how far"
+        f" it read each of them only by place; write the query, or its results, so that they come as before: {', '.join(former)}"
     )
 
 
@@ -180,11 +185,11 @@ def _result_difference(old: Json, new: Json) -> str:
     return steps
 
 
-# --- why an operator is another ---------------------------------------------------------------------------------------
+# --- why an operator differs -----------------------------------------------------------------------------------------
 
 
 def _twin(name: str, before: QueryMeanings, after: QueryMeanings, kept: Mapping[str, str]) -> str | None:
-    """The operator of the new query that an old one seems to have become."""
+    """Return the operator of the new query that an old one seems to have become."""
     free = [each for each in after.operators if each not in kept and operator_kind(each) == operator_kind(name)]
     return name if name in free else next(iter(free), None)
 
@@ -197,11 +202,11 @@ def _difference(before: QueryMeanings, after: QueryMeanings, old: str, new: str)
         if retyped := _retyped(was, now) or _recomputed(was, now):
             return retyped
         if _words(was) != _words(now):
-            return f"what comes to it was {_words(was)}, is {_words(now)}"
+            return f"its input was {_words(was)}, is {_words(now)}"
         if _names(was) != _names(now):
-            return f"the columns that come to it were {', '.join(_names(was))}, are {', '.join(_names(now))}"
+            return f"the columns of its input were {', '.join(_names(was))}, are {', '.join(_names(now))}"
     changed = [edge["from"] for side in two["inputs"] for edge in side]
-    return f"what comes to it from {', '.join(dict.fromkeys(changed))} has changed"
+    return f"its input from {', '.join(dict.fromkeys(changed))} has changed"
 
 
 def _keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
@@ -210,12 +215,12 @@ def _keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 
 def _retyped(old: Sequence[Json], new: Sequence[Json]) -> str:
-    """Columns of another type, of what comes to an operator and of tables on its way."""
+    """Describe columns with another type, in the input of an operator and in tables joined on the way."""
     return _redefined(old, new, lambda edge: [(edge["from"], edge["reads"]), *_tables(edge)])
 
 
 def _recomputed(old: Sequence[Json], new: Sequence[Json]) -> str:
-    """Columns that a producer computes otherwise."""
+    """Describe columns that a producer computes differently."""
     return _redefined(old, new, lambda edge: [(edge["from"], edge.get("computed", []))])
 
 
@@ -227,12 +232,12 @@ def _redefined(old: Sequence[Json], new: Sequence[Json], listed: Callable[[Json]
 
 
 def _tables(edge: Json) -> list[tuple[str, Any]]:
-    """The tables that are joined along an edge, with the types of what is read of them."""
+    """Return the tables that are joined along an edge, with the types of the columns that are read."""
     return [(f"table {step['table']}", step["types"]) for step in edge["steps"] if "table" in step]
 
 
 def _names(edges: Sequence[Json]) -> list[str]:
-    """The columns that are read along edges, with those that tables add."""
+    """Return the columns that are read along edges, with those that tables add."""
     found = [name for edge in edges for name, _ in edge["reads"]]
     joined = [step for edge in edges for step in edge["steps"] if "table" in step]
     found += [f"{of} of table {step['table']}" for step in joined for _, side, of in step["columns"] if side == "r"]
@@ -240,7 +245,7 @@ def _names(edges: Sequence[Json]) -> list[str]:
 
 
 def _words(edges: Sequence[Json]) -> str:
-    """What comes along edges, on one line."""
+    """Describe the producers and steps of edges on one line."""
     return " and ".join(
         ", ".join([edge["from"], *(f"{_verb(step)} {' '.join(step['words'].split())}" for step in edge["steps"])])
         for edge in edges
@@ -251,18 +256,18 @@ def _verb(step: Json) -> str:
     return next((verb for verb in ("map", "filter", "sample", "unnest", "split", "table") if verb in step), "step")
 
 
-# --- the state as the new query calls it --------------------------------------------------------------------------------
+# --- the state under the names of the new query ----------------------------------------------------------------------
 
 
 def rename_in_manifest(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: Json) -> Manifest:
-    """The manifest as the new query would have written it: what goes on under its new names, what is new as if it had had
-    no tuple yet. The outbox stays as it is."""
+    """Return the manifest as the new query would have written it. Kept parts have their new names, added operators have
+    had no tuple yet, and the outbox is unchanged."""
     layouts, control = last.layouts, dict(last.control)
     if control:
         control["layouts"] = {n: control["layouts"][o] for n, o in found.kept.items() if o in control["layouts"]}
     splits = _renamed_splits(found, last.query, new)
     work = WorkTotals.of(last)
-    if work is not None and not found.same_names:  # counting begins anew, but for what was split
+    if work is not None and not found.same_names:  # counts start again, except for splits
         counted = {splits[name]: counts for name, counts in work.counts.split.items() if name in splits}
         work = WorkTotals((), work.since, WorkCounts(split=counted), {})
     results = {n: last.totals.results[o] for n, o in found.results.items() if o in last.totals.results}
@@ -281,13 +286,14 @@ def rename_in_manifest(last: Manifest, found: Comparison, plan: p.PhysicalPlan, 
 
 
 def _renamed_versions(last: Manifest, found: Comparison) -> dict[str, str]:
-    """The code that made the state of what is kept; and of all else, such as ourselves, as it is."""
+    """Return the versions of the code that made the kept state, and all other versions unchanged."""
     others = {name: version for name, version in last.versions.items() if name not in last.operators}
     return others | {n: last.versions[o] for n, o in found.kept.items() if o in last.versions}
 
 
 def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, new: Json) -> Json:
-    """The new query with how the state of the old one lies; the hash of a whole tuple is its group, whatever it has."""
+    """Return the new query with the arrangement of the old state. The group of a whole tuple is its hash, whatever its
+    columns."""
     laid = identity.state_arrangement(plan)
     for part, now in laid.items():
         was = {n: old[part][o] for n, o in found.kept.items() if o in old[part]}
@@ -301,9 +307,10 @@ def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, ne
 
 
 def _begun(before: Incomplete, since: Incomplete, found: Comparison, plan: p.PhysicalPlan) -> Incomplete:
-    """Return what is still incomplete: all that was before, and changed results of operators whose input is incomplete.
+    """Return what is still incomplete: everything that was before, and changed results of operators with incomplete
+    input.
 
-    since: by aggregate to which functions were added, from when on these see all tuples.
+    since: by aggregate with added functions, the time from which on these receive all tuples.
     """
     begun = {n: before[o] for names in (found.kept, found.results) for n, o in names.items() if o in before}
     complete = incomplete.complete_since(plan, {source.name: NEVER for source in plan.sources}, {**begun, **since})
@@ -312,7 +319,8 @@ def _begun(before: Incomplete, since: Incomplete, found: Comparison, plan: p.Phy
 
 
 def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dict[str, str]:
-    """By what the state calls a split, what the query does: both stand before the same operators, or results, and have one rule."""
+    """Return the new name of each split of the state. Both are before the same operators or results, and have the same
+    rule."""
     sides = [
         (one, two)
         for mine, former in found.kept.items()
@@ -322,9 +330,7 @@ def _renamed_splits(found: Comparison, old: Mapping[str, Any], new: Json) -> dic
     sides += [(old["results"][former]["inputs"], new["results"][mine]["inputs"]) for mine, former in known]
     names: dict[str, str] = {}
     for one, two in sides:
-        for before, after in zip(
-            _splits(one), _splits(two), strict=False
-        ):  # behind the last state they may come and go
+        for before, after in zip(_splits(one), _splits(two), strict=False):
             if without_loaders(before["split"]) == without_loaders(after["split"]):
                 names.setdefault(before["name"], after["name"])
     return names
@@ -335,12 +341,12 @@ def _splits(edges: Sequence[Json]) -> list[Json]:
 
 
 def _empty(operator: Operator, groups: int) -> OperatorState:
-    """The state of an operator before its first tuple."""
+    """Return the state of an operator before its first tuple."""
     tables = {name: table_state(None, name, operator, groups) for name in operator.state_tables}
     return OperatorState(tuple(() for _ in operator.schemas), operator.merge_notes(None, ()), tables)
 
 
-# --- beginning, or going on ---------------------------------------------------------------------------------------------
+# --- start or resume -------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -349,12 +355,12 @@ class StartedQuery:
 
     compiled: CompiledQuery
     query: Json  # the section `query` of the next manifest
-    held: Held = field(default_factory=dict)  # columns that the state has, by operator and input
+    held: Held = field(default_factory=dict)  # by operator and input: the columns that the state has
     waiting: Mapping[str, str | None] = field(default_factory=dict)  # result: its name in the newest outbox
     reshaped: tuple[str, ...] = ()  # results whose columns have changed
 
     def check_sinks(self, sinks: Mapping[str, Any]) -> None:
-        """Refuse a sink that holds a result with its former columns, where the sink can tell."""
+        """Raise if a sink holds a result with its former columns, as far as the sink can tell."""
         for result in self.reshaped:
             if (demand := getattr(sinks[result], "demand_columns", None)) is not None:
                 demand(self.query["results"][result]["columns"])
@@ -400,21 +406,22 @@ def compare_with_state(store: StateStore, last: Manifest, query: CompiledQuery, 
             found.lost[found.kept[name]] = why
         above = {name: QueryMeanings(new).above(name) for name in found.kept}
         for name in [n for n in found.kept if n in unfit or above[n] & unfit.keys()]:
-            found.lost.setdefault(found.kept.pop(name), "what comes to it begins anew")
+            found.lost.setdefault(found.kept.pop(name), "its input starts empty")
             found.added[name] = "begins empty"
     _say_what_waits(found, last)
     return found
 
 
 def _say_what_waits(found: Comparison, last: Manifest) -> None:
-    """What is lost with an order are results that were made, and that nobody will make again."""
+    """Add to a lost order how many finished results wait in it, because no operator would make them again."""
     for name in [name for name in found.lost if operator_kind(name) == ORDER and name in last.operators]:
         if rows := sum(block.rows for block in blocks_by_name(last.operators[name].blocks).values()):
-            found.lost[name] += f"; {rows:,} results wait in it for those before them, and would never be delivered"
+            found.lost[name] += f"; {rows:,} results wait in it for earlier ones and would never be delivered"
 
 
 def _unfit(last: Manifest, query: CompiledQuery, kept: Mapping[str, str], reader: BlockReader | None) -> dict[str, str]:
-    """Operators whose state is not what would lie there now: why. reader: of blocks; None: types and origins are as they were."""
+    """Return the operators whose state does not fit the query, with the reason. reader: None if types and origins are
+    unchanged."""
     found = _of_other_columns(last, query, kept)
     if not found and reader is not None:
         found = _of_other_types(reader, last, query, kept) or _of_other_origin(last, query, kept)
@@ -422,40 +429,41 @@ def _unfit(last: Manifest, query: CompiledQuery, kept: Mapping[str, str], reader
 
 
 def _of_other_columns(last: Manifest, query: CompiledQuery, kept: Mapping[str, str]) -> dict[str, str]:
-    """Operators whose tuples lie in the state without a column that is read now, or with one that comes no more: why."""
+    """Return the operators whose state lacks a column that is read now, or has one that no longer arrives, with the
+    reason."""
     had, held = last.query["held"], columns_held(kept, last.query)
     found = {}
     for (name, side), columns in query.missing_columns(held).items():
         there, wanted = ", ".join(had[kept[name]][side]), ", ".join(sorted(columns))
-        found[name] = f"its state has of its tuples {there}, but not {wanted}, which is read now"
+        found[name] = f"its state has the columns {there}, but not {wanted}, which is read now"
     if not found:
         for operator in query.physical(held=held).operators:
             was = had.get(kept.get(operator.name, ""))
             if was is not None and (now := [schema.names for schema in operator.schemas]) != was:
-                found[operator.name] = f"its state has of its tuples {was}, of which {now} still come"
+                found[operator.name] = f"its state has the columns {was}, of which {now} still arrive"
     return found
 
 
 def _of_other_types(
     reader: BlockReader, last: Manifest, query: CompiledQuery, kept: Mapping[str, str]
 ) -> dict[str, str]:
-    """Operators whose tuples lie in the state with a column that comes in another type now, read or only passed on: why."""
+    """Return the operators whose state has a column of another type than now, read or passed on, with the reason."""
     found = {}
     for operator in query.physical(held=columns_held(kept, last.query)).operators:
         state = last.operators.get(kept.get(operator.name, ""))
         if state is None or not operator.holds_tuples:
             continue
-        for now, blocks in zip(operator.schemas, state.inputs, strict=False):  # a start refuses what has fewer
+        for now, blocks in zip(operator.schemas, state.inputs, strict=False):  # a start refuses fewer inputs
             was = reader.open(blocks[-1]).table.schema if blocks else now
             both = [name for name in now.names if name in was.names]
             changed = [(name, was.field(name).type, now.field(name).type) for name in both]
             if words := [f"column {name!r} was {one}, is {two}" for name, one, two in changed if one != two]:
-                found[operator.name] = f"of the tuples that its state has, {'; '.join(words)}"
+                found[operator.name] = f"in the tuples of its state, {'; '.join(words)}"
     return found
 
 
 def _of_other_origin(last: Manifest, query: CompiledQuery, kept: Mapping[str, str]) -> dict[str, str]:
-    """Operators whose tuples lie in the state with a column that they pass on, and that is something else now: why."""
+    """Return the operators whose state has a passed-on column with another origin than now, with the reason."""
     new = describe_query(query, "", columns_held(kept, last.query))
     before, after = QueryMeanings(last.query), QueryMeanings(new)
     found = {}
@@ -464,12 +472,12 @@ def _of_other_origin(last: Manifest, query: CompiledQuery, kept: Mapping[str, st
             was, now = before.passed(old, side), after.passed(name, side)
             if changed := [column for column in now if was.get(column) != now[column]]:
                 words = [f"{c!r} was {', '.join(was.get(c, ['unknown']))}, is {', '.join(now[c])}" for c in changed]
-                found[name] = f"of the tuples that its state has, column {'; column '.join(words)}"
+                found[name] = f"in the tuples of its state, column {'; column '.join(words)}"
     return found
 
 
 def describe_refusal(found: Comparison) -> str:
-    """What a query does to a state that it cannot simply go on with."""
+    """Return the error text for a query that cannot continue with the state."""
     impossible = [f"impossible: {line}" for line in (*found.impossible, *found.shorter)]
     lines = "".join(f"\n  {printable(line)}" for line in (*impossible, *found.listed()))
     ways = [RATHER_NEW] if found.impossible else [RATHER_NEW, CARRY_OVER]
@@ -484,7 +492,7 @@ def columns_held(kept: Mapping[str, str], query: Mapping[str, Any]) -> Held:
 
 
 def _noted(last: Manifest, said: Sequence[str]) -> list[Json]:
-    """The changes that a manifest remembers, these included; they are said as well."""
+    """Log these changes, and return the changes that the next manifest stores, these included."""
     for line in said:
         _log.warning("the query has changed since epoch %s: %s", last.number, printable(line))
     known: list[Json] = last.query["changes"]
@@ -492,9 +500,10 @@ def _noted(last: Manifest, said: Sequence[str]) -> list[Json]:
 
 
 def _waiting(last: Manifest, found: Comparison, *, delivered: bool) -> dict[str, str | None]:
-    """What the newest outbox has for each result: rows that the former query made, for a sink that may not have them.
+    """Return for each result its name in the newest outbox, if that has rows for a sink that may not have them.
 
-    Rows of a result that is made otherwise now go to its sink all the same, if they fit: they are of an epoch before.
+    Rows of a result with changed steps still go to its sink if their columns fit, because they belong to an earlier
+    epoch.
     """
     if delivered:
         return {name: None if name in found.altered else old for name, old in found.results.items()}
@@ -504,7 +513,7 @@ def _waiting(last: Manifest, found: Comparison, *, delivered: bool) -> dict[str,
     for name in [name for name in (*gone, *other) if name in there]:
         what = "is no longer a result" if name in gone else "has other columns now"
         raise QueryChanged(
-            f"{name} {what}, and its rows of epoch {last.number} may not have reached their sink, since the run before did"
-            " not end in order; start once with the query as it was, which delivers them, and stop; then start with this one"
+            f"{name} {what}, and its rows of epoch {last.number} may not have reached their sink, since the previous run"
+            " did not end normally; start once with the former query, which delivers them, and stop; then start with this one"
         )
     return dict(found.results)

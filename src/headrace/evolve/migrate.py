@@ -1,12 +1,12 @@
-"""State carried over to another query, into a checkpoint folder of its own.
+"""Migration of a state to another query, into a new checkpoint folder.
 
-Invariant: the old checkpoint is only read, under its lock. The new one is made whole and durable beside its place, under a
-name that nobody takes for a checkpoint, and comes to its place by one rename: whoever is killed at whatever step leaves
-the old one as it was and no new one, and the next attempt begins by sweeping what was left.
+Invariant: the old checkpoint is only read, under its lock. The new one is built, whole and durable, beside its final
+place under a temporary name, and moved there by one rename. A migration that is killed at any step leaves the old
+checkpoint unchanged and no new one. The next attempt first deletes what was left.
 
-Operators whose meaning did not change go on with their blocks, which are linked, not copied, where the file system can. What
-is added begins empty; from when on its results are complete follows from the times of the sources and from how far
-operators look back.
+Operators whose meaning did not change continue with their blocks, which are linked instead of copied if the file system
+supports it. Added operators start empty. The time from which on their results are complete follows from the times of
+the sources and from how far operators look back.
 """
 
 from __future__ import annotations
@@ -48,22 +48,26 @@ SPARK_FOLDER = "spark"  # the folder of Spark's own log
 
 @dataclass(frozen=True)
 class Migration:
-    """What was done, for people."""
+    """The result of a migration, for users."""
 
-    epoch: int  # after which the new checkpoint goes on
-    lines: tuple[str, ...]  # kept, lost, added, and what of the rest has changed
-    complete: Mapping[str, int | None]  # results that are not complete from the start: from which time on, if from any
+    epoch: int  # after which the new checkpoint continues
+    lines: tuple[str, ...]  # kept, lost, added, and other changes
+    complete: Mapping[
+        str, int | None
+    ]  # results that are incomplete at first: from which time on they are complete, if known
 
 
 def migrate(
     checkpoint: Path, to: Path, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str = "transparent"
 ) -> Migration:
-    """Make a checkpoint at `to` with which a query goes on from another's."""
+    """Create a checkpoint at `to` with which a query continues from the state of another query."""
     if os.path.lexists(to):
-        raise QueryError(f"{str(to)!r} is there already; give a new checkpoint folder as --to")
+        raise QueryError(f"{str(to)!r} already exists; give a new checkpoint folder as --to")
     old, new = checkpoint.resolve(), to.resolve()
     if new.is_relative_to(old) or old.is_relative_to(new):
-        raise QueryError(f"{str(to)!r} and {str(checkpoint)!r} lie one in the other; give a folder beside it as --to")
+        raise QueryError(
+            f"{str(to)!r} and {str(checkpoint)!r} are nested; give a folder outside the checkpoint as --to"
+        )
     storage = open_storage(checkpoint / "state")
     storage.require()
     with StateStore(storage, read_only=True, lease=WriterLock(checkpoint / "state")) as store:
@@ -77,14 +81,14 @@ def _carried_over(
 ) -> tuple[Migration, Manifest]:
     last = store.last
     if last is None:
-        raise StateError("nothing was committed in this checkpoint so far: start the new query with a new one")
+        raise StateError("this checkpoint has no committed epoch; start the new query with a new checkpoint folder")
     stored_checks.check_manifest(last)
     if last.closed:
         raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
     if last.outbox and not store.all_delivered:
         raise StateMismatch(
-            f"the results of epoch {last.number} may not have reached their sinks, since the run did not end in order; start it"
-            " once more with the query as it was, which delivers them, and stop it; then migrate"
+            f"the results of epoch {last.number} may not have reached their sinks, since the run did not end normally; start it"
+            " once more with the former query, which delivers them, and stop it; then migrate"
         )
     last = rename_tables(last, roots)
     over, said = pin_columns(roots, last.query["operators"])
@@ -106,7 +110,7 @@ def _carried_over(
     manifest = _with_sources(manifest, plan, new)
     changes = [*manifest.query["changes"], {"epoch": last.number + 1, "said": ["migrated", *lines]}]
     section = {**manifest.query, "changes": changes[-compare.MOST_CHANGES :]}
-    if begun := {**incomplete_operators(section), **begun}:  # with what was incomplete before, and still is
+    if begun := {**incomplete_operators(section), **begun}:  # with what was incomplete before and still is
         section["begun"] = begun
     manifest = replace(manifest, query=section, outbox=(), decisions=[], run=uuid.uuid4().hex)
     stored_checks.check_manifest(manifest)
@@ -114,7 +118,7 @@ def _carried_over(
 
 
 def _check_places(last: Manifest, roots: Sequence[nodes.Node]) -> None:
-    """Refuse what a run would: sources that go on, and read something else."""
+    """Raise, as a run would, if a kept source now reads something else."""
     origins = {name: s.origin for name, s in nodes.named_sources(*roots).items() if name in last.sources}
     found = {name: getattr(origin, "place", None) for name, origin in origins.items()}
     static = [name for name, origin in origins.items() if origin.bounded]
@@ -123,7 +127,8 @@ def _check_places(last: Manifest, roots: Sequence[nodes.Node]) -> None:
 
 
 def _foreign(last: Manifest, found: Comparison, new: Json) -> list[str]:
-    """Sources that only stand or fall together: Spark's log knows all that Spark reads, and static ones are read once."""
+    """Describe added or lost sources that are DataFrames: Spark's log covers all of them, and static ones are read only
+    once."""
     if Position.from_json(last.position).kind == "local":
         return []
     driven = {
@@ -134,7 +139,8 @@ def _foreign(last: Manifest, found: Comparison, new: Json) -> list[str]:
 
 
 def _with_sources(manifest: Manifest, plan: p.PhysicalPlan, new: Json) -> Manifest:
-    """With the sources of the query: those that are new have delivered nothing, those that are gone never did."""
+    """Return the manifest with the sources of the query. New sources have delivered nothing; removed sources are not
+    counted."""
     sources = {s.name: manifest.sources.get(s.name, SourceState()) for s in plan.sources}
     driven = {n["name"]: NOTHING_TAKEN[n["driven"]] for n in new["operators"] if n.get("driven") in NOTHING_TAKEN}
     counts = {c: sum(getattr(s, c) for s in sources.values()) for c in stored_checks.COUNTS}
@@ -146,12 +152,12 @@ def _with_sources(manifest: Manifest, plan: p.PhysicalPlan, new: Json) -> Manife
     )
 
 
-# --- from when on results are complete ------------------------------------------------------------------------------------
+# --- completeness of results ------------------------------------------------------------------------------------------
 
 
 def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: QueryMeanings) -> Begun:
-    """The entries of operators that are added, and of results that are new, or that such an operator makes. What is made of
-    new sources alone lacks nothing."""
+    """Return the times from which on added operators, and new or affected results, are complete. Results of new sources
+    alone are complete."""
     known = {source.name: last.sources.get(source.name, SourceState()).largest for source in plan.sources}
     arrived = {name: NEVER if largest is None else largest + 1 for name, largest in known.items()}
     before, added = incomplete_operators(last.query), {o.name for o in plan.operators if o.name not in found.kept}
@@ -166,7 +172,7 @@ def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: QueryMe
 
 
 def _say_withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None:
-    """Say which windows an added aggregate does not put out."""
+    """Add to the added aggregates which windows they do not emit."""
     for operator in incomplete.withhold_incomplete(plan, begun).operators:
         if operator.name in found.added and operator.withholds_before is not None:
             found.added[operator.name] += f"; {_withheld(operator.withholds_before)}"
@@ -174,8 +180,8 @@ def _say_withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None
 
 def _withheld(time: int) -> str:
     if time < FOREVER:
-        return f"windows that began before {moment_text(time)} are not put out"
-    return "no window is put out, since no time is known from which on all of its input comes"
+        return f"windows that began before {moment_text(time)} are not emitted"
+    return "no window is emitted, because the time from which on its input is complete is unknown"
 
 
 # --- the new folder ---------------------------------------------------------------------------------------------------------
@@ -189,15 +195,15 @@ def _make(checkpoint: Path, to: Path, manifest: Manifest) -> None:
             shutil.rmtree(making)
         making.mkdir(mode=0o700)
         _fill(checkpoint, making, manifest)
-        making.rename(to)  # of the run that holds the lock of the old one
+        making.rename(to)  # the run still holds the lock of the old folder
         sync_path(to.parent)
     except OSError as error:
-        msg = f"the new checkpoint {str(to)!r} could not be made: {error}; {str(checkpoint)!r} is as it was"
+        msg = f"cannot create the new checkpoint {str(to)!r}: {error}; {str(checkpoint)!r} is unchanged"
         raise StateError(msg) from error
 
 
 def _fill(checkpoint: Path, making: Path, manifest: Manifest) -> None:
-    """All that is needed, so that a power cut cannot take it."""
+    """Write everything that the checkpoint needs, durably."""
     storage = open_storage(making / "state")
     lease = storage.lease()
     try:
@@ -218,7 +224,7 @@ def _fill(checkpoint: Path, making: Path, manifest: Manifest) -> None:
 
 
 def _link(block: Path, new: Path) -> None:
-    """A block never changes, so two folders may have it; what is copied is checked by its checksum when it is read."""
+    """Link or copy a block. Blocks never change, so two folders may share one; readers verify the checksum of a copy."""
     try:
         os.link(block, new)
     except OSError:  # another disk, or a file system without links

@@ -1,10 +1,10 @@
-"""The sources and tables of a query with the columns that they had when a state began: those that came later are ignored.
+"""The query over the columns that its sources and tables had when a state began; later columns are ignored.
 
-A source learns its columns from what is there when the query is built, which after a restart may have more of them, fewer,
-or in another order; and so does a table beside streams. An operator that needs sequence reads every column of its input, in
-order, so its state goes on only with those that it began with. Of later columns only those stay without which the query
-could not be written: a name that only another source's column has, or that a result is given, keeps none. Columns that are
-gone stay gone.
+A source learns its columns from its data when the query is built. After a restart, the data may have more columns,
+fewer, or another order; the same is true of joined tables. An operator that needs sequence reads every column of its
+input, in order, so its state continues only with the columns that it began with. A later column is used only if the
+query cannot be built without it. Its name alone is no reason if another source has a column with that name, or a result
+is given it. Removed columns stay removed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Named = tuple[
 
 
 def pin_columns(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> tuple[list[nodes.Node], list[str]]:
-    """The query over those columns, and what is to be said of it; graph: the query that the state was made by."""
+    """Return the query over those columns, and lines for the log. graph: the query that made the state."""
     known = _known(roots, graph)
     over, kept = _as_few_as_possible(roots, known)
     said = []
@@ -43,7 +43,7 @@ def pin_columns(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]])
 
 
 def _known(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> list[tuple[str, Place, Sequence[str]]]:
-    """Sources and tables that the state knows: what they are called, and the columns that they had."""
+    """Return the sources and tables that the state knows: their names, and the columns that they had."""
     began = {node["name"]: _names(node) for node in graph if node["operator"] == "source"}
     found: list[tuple[str, Place, Sequence[str]]] = [
         (f"source {printable(name)}", source, began[name])
@@ -58,7 +58,7 @@ def _known(roots: Sequence[nodes.Node], graph: Sequence[Mapping[str, Any]]) -> l
     nameless = [table for table in tables.values() if table.name is None]
     for name, table in tables.items():
         had = joined.get(table.name, [])
-        if len(had) == 1 and (table.name is not None or len(nameless) == 1):  # else nobody knows which it was
+        if len(had) == 1 and (table.name is not None or len(nameless) == 1):  # otherwise the match is unknown
             found.append((f"table {printable(name)}", table, had[0]))
     return found
 
@@ -68,7 +68,7 @@ def _names(node: Mapping[str, Any]) -> list[str]:
 
 
 def _joins(graph: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    """What a stored query says of joins with tables, those on substreams included."""
+    """Yield the joins with tables in a stored query, those on substreams included."""
     for node in graph:
         yield from _joins(node.get("body", ()))
         if node["operator"] == "table":
@@ -78,7 +78,7 @@ def _joins(graph: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
 def _as_few_as_possible(
     roots: Sequence[nodes.Node], known: Sequence[tuple[str, Place, Sequence[str]]]
 ) -> tuple[list[nodes.Node], dict[int, list[str]]]:
-    """The query over the columns that were there when the state began, and of later ones those that it cannot do without."""
+    """Return the query over the columns of the beginning, and of later ones those that it needs."""
     kept = {id(place): [name for name in began if name in place.schema.names] for _, place, began in known}
     later = {id(place): [n for n in place.schema.names if n not in kept[id(place)]] for _, place, _ in known}
     while True:
@@ -95,7 +95,7 @@ def _as_few_as_possible(
                 for place, names in wanted.items():
                     kept[place] += names
                 continue
-        except QueryTypeError:  # streams that are united have one schema: what all of them have is kept
+        except QueryTypeError:  # united streams have one schema: keep what all of them have
             pass
         else:
             return over, kept
@@ -106,7 +106,7 @@ def _as_few_as_possible(
 
 
 class _MissingColumn(Exception):
-    """A node names a column that its input has no more; places: where it may have come from."""
+    """A node names a column that its input no longer has. places: where the column may come from."""
 
     def __init__(self, names: frozenset[str], places: Sequence[Place]) -> None:
         self.names, self.places = names, places
@@ -114,14 +114,14 @@ class _MissingColumn(Exception):
 
 @dataclass
 class _ColumnPinner:
-    """The same query over fewer columns; a node that was shared stays shared."""
+    """A copy of the query over fewer columns; a shared node stays shared."""
 
     kept: Mapping[int, Sequence[str]]  # by the id of a source or table
     made: dict[int, Any] = field(default_factory=dict)  # nodes, tables and bodies
-    below: dict[int, nodes.Node] = field(default_factory=dict)  # by the id of the leaf of a body: what it stands for
+    below: dict[int, nodes.Node] = field(default_factory=dict)  # by the id of the leaf of a body: its input
 
     def over(self, roots: Sequence[nodes.Node], *, sure: bool = False) -> list[nodes.Node]:
-        """sure: whoever names a column that is not there is left to say so."""
+        """Return the query over the kept columns. sure: let nodes raise their own errors about missing columns."""
         for node in nodes.walk_nodes(*roots):
             self._make(node, sure)
         return [self.made[id(root)] for root in roots]
@@ -182,7 +182,7 @@ class _ColumnPinner:
                 raise _MissingColumn(frozenset(unprefixed(missing)), list(self._places(given)))
 
     def _places(self, given: nodes.Node | nodes.TableDefinition) -> Iterator[Place]:
-        """The sources and tables that columns of an input come from."""
+        """Yield the sources and tables that the columns of an input come from."""
         if isinstance(given, nodes.TableDefinition):
             yield given
             return
@@ -198,7 +198,7 @@ class _ColumnPinner:
 
 
 def _named_by(node: nodes.Node) -> list[Named]:
-    """What a node itself names of each of its inputs."""
+    """Return the columns that a node itself names, for each of its inputs."""
     match node:
         case nodes.Map():
             return [(node.input, _columns(expression.sql for _, expression in node.columns))]

@@ -1,9 +1,9 @@
-"""Names of tables that the user did not name: two queries may call one table by two names.
+"""Names of tables that the user did not name: two queries may have two names for one table.
 
-    query["places"][name]  =  what a table without a name reads; its name, `table-1`, only says where the query has it
+    query["places"][name]  =  the place that an unnamed table reads; its name, `table-1`, only reflects its position in the query
 
-Invariant: state and versions belong to a table by its place. So when a query calls the table at a place by another name than
-the state does, the manifest is read as if it had that name.
+Invariant: state and versions belong to a table by its place. If a query has another name for the table at a place, the
+manifest is read as if it had that name.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from headrace.driver.fingerprint import OF_TABLE, Json
 from headrace.query import nodes
 from headrace.state.manifest import Manifest
 
-FORMER_TABLE = " of the former query"  # behind the name of a table that the query does not have
+FORMER_TABLE = " of the former query"  # suffix of a table that the query does not have
 
 
 def unnamed_table_places(roots: Sequence[nodes.Node]) -> dict[str, str]:
-    """By table without a name of its own, what it reads."""
+    """Return, by unnamed table, the place that it reads."""
     return {name: table.origin.place for name, table in nodes.named_tables(*roots).items() if table.name is None}
 
 
 def joined_tables(section: Mapping[str, Any]) -> list[str]:
-    """The tables along the edges of operators and results."""
+    """Return the tables along the edges of operators and results."""
     sides = [side for each in section["means"].values() for side in each["inputs"]]
     sides += [each["inputs"] for each in section["results"].values()]
     return [step["table"] for side in sides for edge in side for step in edge["steps"] if "table" in step]
 
 
 def rename_tables(last: Manifest, roots: Sequence[nodes.Node]) -> Manifest:
-    """The manifest with the tables at the places that the query knows under the names that the query gives them."""
+    """Return the manifest with the names that the query gives to the tables at its places."""
     names = dict(_renamed(last.query.get("places", {}), unnamed_table_places(roots)))
     if all(old == new for old, new in names.items()):
         return last
@@ -41,7 +41,7 @@ def rename_tables(last: Manifest, roots: Sequence[nodes.Node]) -> Manifest:
 
 
 def _renamed(before: Mapping[str, str], after: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Old name, new name: by place, those at one place in their order, and the others by name."""
+    """Yield (old name, new name): by place, in order for several tables at one place, and the others by name."""
     free = dict(after)
     left = []
     for old, place in before.items():

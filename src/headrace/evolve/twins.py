@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from headrace.driver.fingerprint import Json, QueryMeanings
 
-Passed = Mapping[str, Mapping[str, list[str]]]  # by column that is only passed on: what it is
+Passed = Mapping[str, Mapping[str, list[str]]]  # by column that is only passed on: its origin
 Holds = Callable[[Passed, Passed], bool]
 Pair = tuple[str, str]  # new name, old name
 
@@ -31,12 +31,12 @@ def _anything(was: Passed, now: Passed) -> bool:
     return True
 
 
-HOLDS: tuple[Holds, ...] = (_the_same, _enough, _anything)  # what the state of the old one holds for the new one
+HOLDS: tuple[Holds, ...] = (_the_same, _enough, _anything)  # how much of the new operator's columns the old state holds
 
 
 @dataclass
 class QueryPairing:
-    """Pairs by new name. Code that the user wrote, and columns that are held, decide between several of one meaning."""
+    """Pairs by new name. If several operators have one meaning, user code and held columns decide."""
 
     before: QueryMeanings
     after: QueryMeanings
@@ -54,13 +54,13 @@ class QueryPairing:
                 self._take(way, new, old)
 
     def _pair_results(self, way: _Similarity) -> None:
-        """Results of one meaning, and the operators that make them."""
+        """Pair results of one meaning, and the operators that make them."""
         for new, old in _pairs(self.results, self.after.results, self.before.results, way.results_alike):
             self.results[new] = old
             self._take_all(way, way.paired(*way.inputs_of_results(new, old)) or [])
 
     def _pair_changed_results(self, way: _Similarity) -> None:
-        """The operators of results that are in the same place and that only other steps make now."""
+        """Pair the operators of results that are in the same place and differ only in their last steps."""
         for name in self.after.results:
             if name in self.before.results and name not in {*self.results, *self.results.values()}:
                 mine, former = way.inputs_of_results(name, name)
@@ -72,7 +72,7 @@ class QueryPairing:
             self._take(way, new, old)
 
     def _take(self, way: _Similarity, new: str, old: str) -> None:
-        """This pair, and what comes to the two."""
+        """Add this pair, and the pairs upstream of it."""
         if new not in self.after.operators or new in self.operators or old in self.operators.values():
             return
         self.operators[new] = old
@@ -83,7 +83,7 @@ class QueryPairing:
 def _pairs(
     taken: Mapping[str, str], mine: Mapping[str, Json], former: Mapping[str, Json], alike: Callable[[str, str], bool]
 ) -> Iterator[Pair]:
-    """More pairs of what is in none yet: those of one name first. The caller notes each in `taken`, if it takes it."""
+    """Yield further pairs of unpaired names, equal names first. The caller adds the accepted pairs to `taken`."""
     for same_name in (True, False):
         for new in mine:
             for old in former:
@@ -94,7 +94,7 @@ def _pairs(
 
 @dataclass
 class _Similarity:
-    """One way in which operators and results are alike: themselves, and everything upstream of them."""
+    """One definition of similarity of operators and results, which includes everything upstream of them."""
 
     before: QueryMeanings
     after: QueryMeanings
@@ -125,16 +125,16 @@ class _Similarity:
         return self.after.results[new]["inputs"], self.before.results[old]["inputs"]
 
     def inputs_of_operators(self, new: str, old: str) -> list[tuple[Sequence[Json], Sequence[Json]]]:
-        """By side, the edges of both."""
+        """Return the edges of both, by side."""
         return list(
             zip(self.after.operators[new]["inputs"], self.before.operators[old]["inputs"], strict=True)
-        )  # of one meaning, so of as many sides
+        )  # equal meaning implies equal sides
 
     def paired(self, mine: Sequence[Json], former: Sequence[Json]) -> list[Pair] | None:
-        """The producers of edges, each with one that is alike; None: one is without a partner."""
+        """Return the producers of the edges with their partners; None if one has no partner."""
         if len(mine) != len(former):
             return None
-        taken: dict[int, int] = {}  # by edge of before, the edge of now that has it
+        taken: dict[int, int] = {}  # by former edge, the new edge that took it
         if not all(self._find(place, mine, former, taken, set()) for place in range(len(mine))):
             return None
         partner = {new: old for old, new in taken.items()}
@@ -143,7 +143,7 @@ class _Similarity:
     def _find(
         self, place: int, mine: Sequence[Json], former: Sequence[Json], taken: dict[int, int], tried: set[int]
     ) -> bool:
-        """Take a partner for an edge; one that is taken is given up by its owner if that finds another."""
+        """Find a partner for an edge. A taken partner is given up if its owner finds another one."""
         for old, edge in enumerate(former):
             if old not in tried and self._edges_alike(mine[place], edge):
                 tried.add(old)

@@ -1,1 +1,1 @@
-"""Local operators on Arrow: what one slot does with its tuples. Pure functions of tables; no Spark, no disk."""
+"""Kernels: the computation of one slot, as pure functions of Arrow tables, without Spark or disk."""

@@ -1,1 +1,1 @@
-"""task"""
+"""Tasks: the code of splitters and slots, with their messages and reports."""

@@ -28,7 +28,7 @@ from headrace.task.epoch import Epoch
 from headrace.task.task import Task
 
 REACH = b"headrace.reach"
-EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # of a tuple's number; no window spans 2**23 epochs
+EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # bits of a tuple's number; no window spans 2**23 epochs
 AnyNumbers = npt.NDArray[Any]
 Grouped = AppendingOperator | ReplacingOperator  # operators with grouped state
 
@@ -39,7 +39,9 @@ def open_state_block(task: Task, operator: Operator, side: int, block: Block) ->
     wanted = operator.stored(side)
     if not wanted <= set(found.table.column_names):
         missing = ", ".join(sorted(wanted - set(found.table.column_names)))
-        raise CorruptState(f"block {block.name} is no state of {operator.name}: it has no {missing}. {REPAIR}")
+        raise CorruptState(
+            f"block {block.name} does not belong to the state of {operator.name}; missing columns: {missing}. {REPAIR}"
+        )
     return found
 
 
@@ -52,7 +54,7 @@ def group_reach(table: pa.Table) -> int:
 
 
 def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArray[np.int64]:
-    """Return numbers that no other tuple of a window has, made of the epoch, the task, and a count of its tuples."""
+    """Return a number for each tuple that is unique in its window, made of the epoch, the task and a count."""
     place = task.number * (epoch.plan.stages + 1) + task.stage
     if place >= 1 << PLACE_BITS or first + rows > 1 << TUPLE_BITS:
         raise EngineError(
@@ -64,17 +66,17 @@ def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArra
 
 
 def write_rows(epoch: Epoch, task: Task, table: pa.Table) -> Block:
-    """Write rows in the order that they have: results, late tuples, or tuples that wait."""
+    """Write rows in their present order: results, late tuples, or waiting tuples."""
     name = block_name(epoch.number, task.stage, task.number, task.attempt)
     return write_block(task.storage, name, table, None, None, None)
 
 
 @dataclass(frozen=True)
 class GroupedBlock:
-    """A block of grouped state that was written."""
+    """A block of grouped state that a task wrote."""
 
     block: Block
-    rows: npt.NDArray[np.int64]  # of each group
+    rows: npt.NDArray[np.int64]  # number of rows of each group
     for_all: int  # rows that every slot reads
     reach: int  # groups (`group_reach`)
 

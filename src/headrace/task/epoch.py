@@ -35,7 +35,7 @@ class Merge:
 
 @dataclass(frozen=True)
 class Epoch:
-    """Everything that the tasks of an epoch need to know."""
+    """The facts that the tasks of an epoch need."""
 
     plan: p.PhysicalPlan
     number: int  # of the manifest that this epoch will publish
@@ -59,29 +59,29 @@ class Epoch:
     keep_late: bool = False  # late, rejected and failed tuples go to the sink `late`
     keep_failed: bool = False  # failed tuples do not stop the run
     state_id: str = ""  # id of the state; sinks know it as the `query` of a delivery
-    run_id: str = ""  # id of the run: another one with every start
+    run_id: str = ""  # id of the run: different for every start
     sinks: Mapping[str, PartSink] = field(default_factory=dict)  # by result: sinks that take their parts from tasks
     caches: CacheStamps | None = None  # None: state tables are built from blocks
     readers: Mapping[str, Reader] = field(default_factory=dict)  # by source: what reads its pieces; missing: files
 
     @cached_property
     def layout_of(self) -> Mapping[str, Layout]:
-        """The layout of every operator. An operator that follows another has the layout of its leader's results."""
+        """Return the layout of every operator. An operator that follows another has the layout of its leader's results."""
         leaders = self.plan.leaders.items()
         return {n: self.layouts[n] if n == leader else self.layouts[leader].handed_on() for n, leader in leaders}
 
     @cached_property
     def failure_points(self) -> Mapping[tuple[Any, ...], FailurePoint]:
-        """The steps along edges in which tuples can fail, by `step_key`."""
+        """Return the steps along edges in which tuples can fail, by `step_key`."""
         return edge_failure_points(self.plan)
 
     @cached_property
     def unread(self) -> Mapping[str, FailurePoint]:
-        """By source, the failure point of messages that cannot be read."""
+        """Return, by source, the failure point of messages that cannot be read."""
         return unread_message_points(self.plan)
 
     @cached_property
     def live(self) -> frozenset[str]:
-        """Names of the blocks that are live when this epoch begins."""
+        """Return the names of the blocks that are live when this epoch begins."""
         state = [block.name for state in self.state.values() for block in state.blocks]
         return frozenset([*state, *(version.block.name for version in self.table_versions.values())])

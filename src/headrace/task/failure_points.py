@@ -1,7 +1,9 @@
-"""Failure points: the stateless steps in which a tuple can fail, and the reading of messages. Each has a name in the outbox.
+"""Failure points: the stateless steps in which a tuple can fail, and the reading of messages. Each has a name in the
+outbox.
 
-A step is identified by itself and the steps before it on the way from its producer. So edges that begin with the same steps
-share these steps, and a tuple that fails in one of them fails once. The branches of a `case` are one step.
+The identity of a step consists of the step and the steps before it since its producer. Edges that begin with the same
+steps therefore share these steps, and a tuple that fails in one of them fails once. The branches of a `case` are one
+step.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from headrace import plan as p
 from headrace.columnar.types import SUBSTREAM
 from headrace.operators.base import StateKind
 
-LATE = "late:"  # results of the outbox that begin so hold late and rejected tuples of a source
-FAILED = "failed:"  # results of the outbox that begin so hold failed tuples
+LATE = "late:"  # prefix of results in the outbox with late and rejected tuples of a source
+FAILED = "failed:"  # prefix of results in the outbox with failed tuples
 READING = "read a message"
 
 
@@ -78,7 +80,7 @@ def edge_failure_points(plan: p.PhysicalPlan) -> dict[tuple[Any, ...], FailurePo
 
 
 def operator_failure_points(plan: p.PhysicalPlan) -> dict[str, FailurePoint]:
-    """The place of whatever steps an operator runs itself, by its name."""
+    """Return the failure point of each operator that runs steps itself, by its name."""
     stateless = [o for o in plan.operators if o.state is StateKind.NONE]
     return {
         o.name: FailurePoint(
@@ -89,7 +91,7 @@ def operator_failure_points(plan: p.PhysicalPlan) -> dict[str, FailurePoint]:
 
 
 def unread_message_points(plan: p.PhysicalPlan) -> dict[str, FailurePoint]:
-    """By source of messages, the place of those that cannot be read."""
+    """Return the failure point of messages that cannot be read, by source."""
     sources = [source for source in plan.sources if source.messages is not None]
     return {
         s.name: FailurePoint(f"{FAILED}{s.name}:read", s.name, READING, s.messages or pa.schema([])) for s in sources
@@ -97,7 +99,7 @@ def unread_message_points(plan: p.PhysicalPlan) -> dict[str, FailurePoint]:
 
 
 def origin_source(plan: p.PhysicalPlan, producer: str) -> str:
-    """The one source whose tuples a producer puts out; what comes from several, or is made of windows, is the producer's."""
+    """Return the source of a producer's tuples; the producer itself if they come from several sources or from windows."""
     operator = plan.by_name.get(producer)
     if operator is None or operator.state is not StateKind.NONE:
         return producer
@@ -113,5 +115,5 @@ def _before(plan: p.PhysicalPlan, edge: p.Edge, depth: int) -> pa.Schema:
 
 
 def without_substream(schema: pa.Schema) -> pa.Schema:
-    """Without the substream: who wrote the step never saw it."""
+    """Return the schema without the substream, which the user's step never saw."""
     return pa.schema([field for field in schema if field.name != SUBSTREAM])

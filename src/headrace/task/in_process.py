@@ -1,4 +1,4 @@
-"""The stages of an epoch in this process, without Spark: for samples, and for tests."""
+"""Execution of the stages of an epoch in one process, without Spark: for samples and for tests."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ class Inbox:
     seen: watermarks.Seen = field(default_factory=dict)
     split_times: watermarks.SplitTimes = field(default_factory=dict)
     producers: list[Attempt] = field(default_factory=list)
-    promised: int = 0  # messages that producers have sent, as they report
+    promised: int = 0  # messages that producers report as sent
     received: int = 0
 
     def add(self, message: Message) -> None:

@@ -26,7 +26,7 @@ from headrace.errors import EngineError
 from headrace.state.blocks import Block
 from headrace.task.watermarks import Seen, SplitTimes
 
-LENGTH = struct.Struct("<Q")  # of the index of a packet
+LENGTH = struct.Struct("<Q")  # length of the index of a packet
 ALIGNMENT = 16  # bytes
 LARGEST_BODY = 32 << 20
 
@@ -38,7 +38,7 @@ class Header(ABC):
 
     @property
     def to(self) -> str:
-        """The operator that it is for; empty: a goodbye is for the stage, a report for the driver."""
+        """Return the operator that the message is for; empty for a goodbye (to the stage) and a report (to the driver)."""
         return ""
 
     @abstractmethod
@@ -73,7 +73,7 @@ class Message:
     def read(self, kind: type[H]) -> H:
         """Return the record in the message, which must be of this kind."""
         if self.kind != kind.kind:
-            raise EngineError(f"a message of kind {self.kind!r:.50} came where one of kind {kind.kind!r} belongs")
+            raise EngineError(f"a message of kind {self.kind!r:.50} arrived; expected kind {kind.kind!r}")
         return kind.from_json(json.loads(self.header))
 
 
@@ -153,9 +153,10 @@ class Goodbye(Header):
 
 
 def encode(messages: Sequence[Message]) -> bytes:
-    """Return one packet: the length of its index, the index (JSON, padded with spaces), and the bodies one after the other.
+    """Return one packet: the length of its index, the index (JSON, padded with spaces), and the bodies one after the
+    other.
 
-    Bodies begin at multiples of `ALIGNMENT` from the start of the packet, as Arrow wants its buffers.
+    Bodies begin at multiples of `ALIGNMENT` from the start of the packet, because Arrow needs aligned buffers.
     """
     index = json.dumps([[m.slot, m.kind, m.to, m.header, len(m.body)] for m in messages]).encode()
     index += b" " * _gap(LENGTH.size + len(index))

@@ -38,13 +38,16 @@ from headrace.task.work import TaskTimer
 
 Heavy = list[HeavyKey]
 
-FEW_ROWS, SAMPLED_ROWS = 20, 2_000  # rows: too few to speak of heavy keys; enough to see them
-MOST_HEAVY_KEYS, HEAVY_SHARE = 4, 0.02  # keys of a block, and the share of its tuples that makes one heavy
+FEW_ROWS, SAMPLED_ROWS = 20, 2_000  # with fewer rows, keys are not examined; rows in a sample of keys
+MOST_HEAVY_KEYS, HEAVY_SHARE = 4, 0.02  # keys per block, and the share of the tuples from which on a key is heavy
 
 
 @dataclass
 class _Shared:
-    """What the edges of a producer share for one chunk of a table: equal blocks, and by steps the number of its first tuple."""
+    """Blocks and tuple numbers that the edges of a producer share for one chunk of a table.
+
+    blocks: equal blocks. numbers: by steps, the number of the first tuple.
+    """
 
     blocks: dict[Any, tuple[GroupedBlock, Heavy]] = field(default_factory=dict)
     numbers: dict[tuple[p.Step, ...], int] = field(default_factory=dict)
@@ -64,7 +67,7 @@ class Outlet:
         self.runner = StepRunner(epoch, task, self.rejects)
         self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
-        self._numbered = 0  # numbers that tuples have got
+        self._numbered = 0  # numbers that tuples have received
 
     def put(self, producer: str, output: int, table: pa.Table) -> None:
         """Gather tuples of an output of a producer, until `flush` sends them."""
@@ -94,7 +97,7 @@ class Outlet:
         self.rejects.write()
 
     def _along_edges(self, producer: str, output: int, table: pa.Table) -> Iterator[Message]:
-        shared: dict[int, _Shared] = {}  # by piece: edges with the same steps have the same
+        shared: dict[int, _Shared] = {}  # by piece: shared by edges with the same steps
         edges = self.epoch.plan.leaving(producer, output)
         walk = EdgeWalk(self.runner, table, edges)
         for edge in edges:
@@ -139,7 +142,7 @@ class Outlet:
     def _by_reference(
         self, edge: p.Edge, operator: AppendingOperator, table: pa.Table, shared: _Shared
     ) -> Iterator[Message]:
-        own = None if operator.holds_tuples else operator.name  # what is made of tuples is one operator's
+        own = None if operator.holds_tuples else operator.name  # blocks made from tuples belong to one operator
         key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
         if key not in shared.blocks:
             held = operator.as_state(edge.input, table, edge.schema.names)

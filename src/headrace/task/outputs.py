@@ -51,16 +51,16 @@ def write_part(epoch: Epoch, task: Task, sink: PartSink, result: str, table: pa.
     def failed(error: BaseException) -> SinkError:
         return SinkError(
             f"the sink {sink!r} of {result} failed to write a part in epoch {epoch.number}:"
-            f" {type(error).__name__}: {error}; nothing of the epoch was committed: put it right and start again"
+            f" {type(error).__name__}: {error}; nothing of the epoch was committed; repair the sink, then start again"
         )
 
     return Receipt(table.num_rows, user_code.call_user_code(f"write of the sink of {result}", write, failed=failed))
 
 
 def check_receipt(receipt: Any) -> Any:
-    """Return a receipt as the state will return it. Refuse what is not JSON, or too long."""
+    """Return a receipt as the state will return it; raise if it is not JSON or is too long."""
     text = json.dumps(receipt, allow_nan=False)
     if len(text) > LONGEST_RECEIPT:
-        msg = f"a receipt of {len(text)} characters; at most {LONGEST_RECEIPT}: it names what was written, not its content"
+        msg = f"a receipt has {len(text)} characters; at most {LONGEST_RECEIPT} are allowed: name what was written, not its content"
         raise ValueError(msg)
     return json.loads(text)

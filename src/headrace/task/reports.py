@@ -1,7 +1,7 @@
-"""Reports: each task sends the driver one report, which is the only record of what the task did to the state.
+"""Reports: each task sends the driver one report, the only record of what the task did to the state.
 
-A task collects its report with the methods of a `ReportBuilder` while it works, and sends the `Report` at its end. Reports
-live as long as their epoch. The driver computes the next manifest from them (`headrace.driver.outcome`).
+A task collects its report with the methods of a `ReportBuilder` while it works, and sends the `Report` at its end. A
+report exists only during its epoch. The driver computes the next manifest from the reports (`headrace.driver.outcome`).
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class SourceCounts:
     accepted: int = 0
     late: int = 0
     rejected: int = 0
-    smallest: int | None = None  # of the times accepted
+    smallest: int | None = None  # of the accepted times
     largest: int | None = None
-    arrivals: list[tuple[float | None, int]] = field(default_factory=list)  # of windows: when, and how many tuples
+    arrivals: list[tuple[float | None, int]] = field(default_factory=list)  # by window: arrival time, tuples
     partition_times: dict[str, int | None] = field(
         default_factory=dict
     )  # by partition that delivered tuples in time or late: the largest `ts` accepted
-    bytes: int = 0  # of messages that were read
+    bytes: int = 0  # of messages read
     messages: int = 0
 
     def read(self, amount: MessageAmount) -> None:
@@ -94,9 +94,9 @@ class MergedBlocks:
 
     operator: str
     inputs: tuple[int, ...]
-    gone: tuple[str, ...]  # names of blocks
+    gone: tuple[str, ...]  # names of the replaced blocks
     block: Block
-    table: str | None = None  # of a keyed table, and of no input
+    table: str | None = None  # a state table; None: inputs
 
     def to_json(self) -> Any:
         return [self.operator, self.inputs, self.gone, self.block.to_json(), self.table]
@@ -114,9 +114,9 @@ class StateTableChange:
     operator: str
     table: str
     block: Block | None  # None: nothing had to be written
-    rows: Mapping[int, int]  # live rows of every group that was touched
-    renewed: tuple[int, ...]  # groups of which this epoch's rows are all
-    opened: tuple[int, ...]  # substreams whose table was opened, found in place or not
+    rows: Mapping[int, int]  # number of live rows of every group with a change
+    renewed: tuple[int, ...]  # groups that this epoch wrote completely
+    opened: tuple[int, ...]  # substreams whose table was opened, from a cache or not
     summary: ChangeSummary  # of the rows in the block, and of those that they replace
 
     def to_json(self) -> Any:
@@ -134,13 +134,13 @@ class StateTableChange:
 
 @dataclass
 class TableUse:
-    """How an epoch opened the state tables of an operator. Each substream has one of each table."""
+    """Counts of how an epoch opened the state tables of an operator. Each substream has one of each table."""
 
-    found: int = 0  # in place
-    built: dict[str, int] = field(default_factory=dict)  # from blocks, by the reason
-    rows: int = 0  # read of blocks for it
+    found: int = 0  # tables found in caches
+    built: dict[str, int] = field(default_factory=dict)  # tables built from blocks, by the reason
+    rows: int = 0  # rows read from blocks to build tables
     seconds: float = 0.0
-    reason: str = ""  # why there was no room
+    reason: str = ""  # why a cache had no space
 
     def add(self, other: TableUse) -> None:
         for why, many in other.built.items():
@@ -154,7 +154,7 @@ class TableUse:
 
     @property
     def counts(self) -> list[float]:
-        """As it is added up over epochs."""
+        """Return the counts in the form that is added up over epochs."""
         return [self.found, self.rows, self.seconds, *(self.built.get(why, 0) for why in NOT_IN_PLACE)]
 
     @staticmethod
@@ -197,24 +197,24 @@ class Report(Header):
 
     kind = "report"
     task: Attempt
-    stamp: str  # of the attempt, and of no other ever
+    stamp: str  # unique for every attempt
     producers: tuple[Attempt, ...]  # producers of the stage before, ascending
     seen: Seen
-    split_times: SplitTimes  # by split: of what the task split, and of what its producers reported
+    split_times: SplitTimes  # by split: the largest `ts`, from this task and from its producers
     cpu: float  # seconds
     seconds: float  # from its first message to its last, waiting included
     work: WorkCounts
-    sources: Mapping[str, SourceCounts]  # those that delivered something
-    added: Sequence[StateBlock]  # to state that is only added to
+    sources: Mapping[str, SourceCounts]  # sources that delivered something
+    added: Sequence[StateBlock]  # to state that only grows
     replaced: Sequence[StateBlock]  # parts of state that is rewritten in every epoch
     merged: Sequence[MergedBlocks]
     changed: Sequence[StateTableChange]
     used: Mapping[str, TableUse]  # by operator
     outbox: Sequence[TaskOutput]  # results before late tuples
-    notes: Mapping[str, Mapping[str, Any]]  # by operator: small facts that it keeps beside its blocks
+    notes: Mapping[str, Mapping[str, Any]]  # by operator: small values stored beside its blocks
     load: Mapping[str, GroupLoad]  # by operator
-    failed: Mapping[tuple[str, str], int]  # tuples that failed, by source and the words of the step
-    doubted: Sequence[str]  # predicates of joins that left too many pairs to DuckDB
+    failed: Mapping[tuple[str, str], int]  # failed tuples, by source and text of the step
+    doubted: Sequence[str]  # join predicates that left too many pairs to DuckDB
 
     def to_json(self) -> Any:
         return {
@@ -265,7 +265,7 @@ class Report(Header):
 
 
 class ReportBuilder:
-    """Collects the report of a running task. Its parts call the methods for what they do."""
+    """A report under construction. The parts of a task call its methods for what they do."""
 
     def __init__(self, task: Attempt, stamp: str) -> None:
         self.task, self.stamp = task, stamp

@@ -48,9 +48,9 @@ class Change:
     """The change of one state table in one epoch and slot."""
 
     delta: pa.Table
-    groups: AnyNumbers  # of its rows
-    rows: Numbers  # live ones now, of every group
-    old: Numbers  # of each row: the epoch of what it replaces; -1: of nothing
+    groups: AnyNumbers  # group of each row
+    rows: Numbers  # number of live rows of every group, after the change
+    old: Numbers  # for each row: the epoch of the row that it replaces; -1: none
 
 
 @dataclass
@@ -62,7 +62,7 @@ class _Opened:
 
     @property
     def why(self) -> str:
-        """Why the table was built from blocks."""
+        """Return why the table was built from blocks."""
         if self.cache is None:
             return caches.OFF
         return caches.NO_SPACE if self.cache.full else self.cache.why or caches.COLD
@@ -81,8 +81,8 @@ class SlotStateTables:
         self._use: caches.CacheUse | None = None
 
     def close(self, error: BaseException | None) -> None:
-        """Whether it wrote or failed: others may have the caches now. A table that was damaged is the error, whatever the
-        user's code made of it."""
+        """Release the caches after success or failure. If a table is damaged, raise that, whatever the user's code did
+        with the error."""
         damaged = [
             (name, substream, each)
             for name, opened in self._open.items()
@@ -103,13 +103,14 @@ class SlotStateTables:
                 f"{self._describe(name)}, substream {substream}, {what}: {each.table.damaged}"
             ) from error
 
-    # --- what the operator asks and says -----------------------------------------------------------------------------
+    # --- calls of the operator
+    # -----------------------------------------------------------------------------------------
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
         return self._rows(table, self._lying(table).of_groups(np.asarray(groups, np.int64)))
 
     def open(self, table: str, substreams: Sequence[int]) -> dict[int, KeyedTable]:
-        """The tables of some substreams, to be changed: found in place, or built from blocks."""
+        """Return the tables of some substreams for changes, from caches or built from blocks."""
         opened, missing = self._open.setdefault(table, {}), dict[int, caches.TableCache | None]()
         for substream, cache in self._caches(table, substreams):
             found = self._in_place(table, cache)
@@ -154,7 +155,7 @@ class SlotStateTables:
             return None
 
     def _from_blocks(self, table: str, substreams: Sequence[int]) -> Iterator[tuple[int, pa.Table | None]]:
-        """Their rows, of some groups at a time."""
+        """Yield the rows of these substreams, reading some groups at a time."""
         if not substreams:
             return
         numbers, lying = np.asarray(substreams, np.int64), self._lying(table)
@@ -188,9 +189,7 @@ class SlotStateTables:
             found = np.unique(others).tolist()
             raise EngineError(f"{self._describe(table)}: groups {found} are not those of slot {self.task.number}")
         if len(old) != len(groups):
-            raise EngineError(
-                f"{self._describe(table)}: of {len(groups)} rows, {len(old)} were said to replace one or none"
-            )
+            raise EngineError(f"{self._describe(table)}: got {len(groups)} rows, but replaced epochs for {len(old)}")
         new = groups[:put][old[:put] < 0]
         there, more, taken = (np.bincount(each, minlength=len(before)) for each in (groups[:put], new, groups[put:]))
         now = before + more - taken
@@ -200,7 +199,8 @@ class SlotStateTables:
         renewed = np.asarray(self._before(table).renewed, np.int64)[groups]  # a base may have been written since
         return Change(delta, groups, now, np.where(old < 0, -1, np.maximum(old, renewed)))
 
-    # --- what is written ---------------------------------------------------------------------------------------------
+    # --- writing
+    # -------------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Write the changes of all tables and the bases that are due, when the operator has finished."""
@@ -221,7 +221,7 @@ class SlotStateTables:
         changes = [each.table.changes(self.epoch.number) for each in opened.values()]
         put = _marked([each.put for each in changes], list(opened))
         gone = _marked([each.gone for each in changes], list(opened))
-        old = zip(*(np.split(each.old, [each.put.num_rows]) for each in changes), strict=True)  # of put; of gone
+        old = zip(*(np.split(each.old, [each.put.num_rows]) for each in changes), strict=True)  # for put, then for gone
         self.change(table, put, gone, np.concatenate([part for parts in old for part in parts]))
 
     def _write(self, table: str, due: AnyNumbers) -> None:
@@ -251,8 +251,7 @@ class SlotStateTables:
         self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), summary)
 
     def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> tuple[pa.Table, AnyNumbers]:
-        """(all rows that groups hold now: those before the epoch, if there were any, and what changed; the epochs of the
-        former)."""
+        """Return all rows that groups hold now (those before the epoch, and the changes), and the epochs of the former."""
         declared, number = self._declared(table), self.epoch.number
         dated = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), groups, self._describe(table))
         old = dated.drop_columns([state_tables.EPOCH_COLUMN])
@@ -266,7 +265,8 @@ class SlotStateTables:
         nothing = np.zeros(0, np.int64)
         return Change(state_tables.stored_schema(self._declared(table)).empty_table(), nothing, rows, nothing)
 
-    # --- what they are -----------------------------------------------------------------------------------------------
+    # --- declarations and groups
+    # ---------------------------------------------------------------------------------------
 
     def _declared(self, table: str) -> StateTable:
         if table not in self.operator.state_tables:
@@ -288,7 +288,7 @@ class SlotStateTables:
         return np.isin(groups // lying.parts, lying.of_groups(self.groups))
 
     def _rows(self, table: str, units: AnyNumbers) -> pa.Table:
-        """All rows of some units before the epoch, with `__at`."""
+        """Return all rows of some units before the epoch, with `__at`."""
         fine = self._lying(table).fine(units)
         found = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), fine, self._describe(table))
         self.report.work.opened[self.operator.name] += found.nbytes

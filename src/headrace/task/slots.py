@@ -26,9 +26,9 @@ from headrace.task.trimmed_blocks import blocks_rewritten
 
 
 class EpochSlot:
-    """The implementation of the protocol `Slot`, which operators use. It records changes of state in the task's report.
+    """The implementation of the protocol `Slot` for operators. It records changes of state in the task's report.
 
-    given: what was sent to the slot, then what operators of the same slot handed over to this operator.
+    given: the input sent to the slot, then the input that operators of the same slot handed over to this operator.
     """
 
     def __init__(
@@ -118,7 +118,8 @@ class EpochSlot:
         known = [each[split] for each in (self.epoch.split_times, self.report.split_times) if split in each]
         return max(known, default=None)
 
-    # --- what is rewritten every epoch -------------------------------------------------------------------------------
+    # --- state that is rewritten in every epoch
+    # ------------------------------------------------------------------------
 
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Return the rows of the state and those that arrived, in one table."""
@@ -138,7 +139,8 @@ class EpochSlot:
             block = write_rows(self.epoch, self.task, table)
         self.report.replaced(self.operator.name, side, block)
 
-    # --- keyed tables ------------------------------------------------------------------------------------------------
+    # --- state tables
+    # --------------------------------------------------------------------------------------------------
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
         return self._tables.keyed(table, groups)
@@ -157,10 +159,11 @@ class EpochSlot:
     @property
     def _tables(self) -> SlotStateTables:
         if self._keeping is None:
-            raise EngineError(f"{self.operator.name} has no keyed tables")
+            raise EngineError(f"{self.operator.name} has no state tables")
         return self._keeping
 
-    # --- what is counted and noted -----------------------------------------------------------------------------------
+    # --- counts and notes
+    # ----------------------------------------------------------------------------------------------
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         self.work.read[self.operator.name] += read

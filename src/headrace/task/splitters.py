@@ -1,8 +1,8 @@
-"""Splitters: the tasks of stage 0, the pieces that they are dealt, and the physical windows that they read.
+"""Splitters: the tasks of stage 0, the pieces assigned to them, and the physical windows that they read.
 
 Invariant: the physical windows of an epoch have each row of its input exactly once, for any number of splitters and any
-size of windows. Which splitter reads a window depends on the input and on these two numbers alone. So neither number can
-change an answer, and every epoch may choose them again.
+size of windows. Only the input and these two numbers decide which splitter reads a window. Neither number can change an
+answer, so every epoch may choose them again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.sources.file_pieces import FILES
 from headrace.sources.protocol import PhysicalWindow, Piece, Reader, TakenInput
 from headrace.task.epoch import Epoch
 
-OPENING = 64 << 10  # bytes that could be read while a file is opened
+OPENING = 64 << 10  # bytes that could be read in the time that opening a file takes
 
 
 class SourcePiece(NamedTuple):

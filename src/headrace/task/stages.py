@@ -35,7 +35,11 @@ from headrace.task.task import Task
 from headrace.task.work import TaskTimer
 
 Marks = npt.NDArray[np.bool_]
-LATE, UNTIMED, BEYOND = "late", "time is null", "time is beyond 73,000 years from 1970"  # why a tuple is put aside
+LATE, UNTIMED, BEYOND = (
+    "late",
+    "time is null",
+    "time is beyond 73,000 years from 1970",
+)  # reasons for setting a tuple aside
 
 
 # --- stage 0 -------------------------------------------------------------------------------------------------------
@@ -79,9 +83,9 @@ def _tuples(epoch: Epoch, source: p.SourceInput, window: PhysicalWindow) -> pa.T
 def _accept(
     epoch: Epoch, source: p.SourceInput, window: PhysicalWindow, counts: SourceCounts, outlet: Outlet
 ) -> pa.Table:
-    """Return the tuples of a window that are accepted. Count all tuples, and keep late and rejected ones for the sink `late`.
+    """Return the accepted tuples of a window. Count all tuples, and keep late and rejected ones for the sink `late`.
 
-    In most windows all tuples are accepted. The smallest and the largest time show that, without a look at each tuple.
+    In most windows all tuples are accepted. The smallest and the largest time show this without a check of each tuple.
     """
     tuples = _tuples(epoch, source, window)
     counts.deliver(window.arrived, tuples.num_rows)
@@ -102,7 +106,7 @@ def _accept(
 
 
 def _span(tuples: pa.Table) -> tuple[int, int]:
-    """Return the smallest and the largest time; without any, `FOREVER` and `NEVER`."""
+    """Return the smallest and the largest time; without any tuple, `FOREVER` and `NEVER`."""
     found = pc.min_max(tuples.column("ts").cast(pa.int64())).as_py()
     return (FOREVER, NEVER) if found["min"] is None else (found["min"], found["max"])
 
@@ -143,7 +147,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
     report.add_split_times(inbox.split_times)
     clocks = watermarks.advance_clocks(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
-        if epoch.plan.handed_over(operator):  # it gets the output of the operators before it
+        if epoch.plan.handed_over(operator):  # it gets the output of earlier operators of the stage
             yield from outlet.flush()
         with EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, inbox.seen, outlet.runner) as slot:
             for output, table in report.work.timing(operator.name, operator.run(slot)):
@@ -175,6 +179,6 @@ def _merge_blocks(epoch: Epoch, stage: int, task: Task, report: ReportBuilder) -
         else:
             assert isinstance(operator, AppendingOperator)
             block = write_merged(epoch, task, operator, merge.inputs[0], merge.blocks, merge.piece)
-        gone = [b.name for b in merge.blocks] if merge.piece[0] == 0 else []  # once, however many pieces there are
+        gone = [b.name for b in merge.blocks] if merge.piece[0] == 0 else []  # once, for any number of pieces
         for name, inputs in ((operator.name, merge.inputs), *((name, (side,)) for name, side in merge.also)):
             report.merged(name, inputs, gone, block, merge.table)

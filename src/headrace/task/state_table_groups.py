@@ -2,11 +2,11 @@
 
 They are small, so that writing the base of one group is little work even if there are few substreams.
 
-    group of a row  =  unit * parts + part      unit: its substream, or the operator's group where substreams are more
+    group of a row  =  unit * parts + part      unit: its substream; the operator's group if there are more substreams
                                                 part: by the hash of the key
 
-There are about `FINE` groups. Tables that an operator creates for itself use the groups of the operator. They are recognised
-by having the same number of groups.
+There are about `FINE` groups. Tables that an operator creates for itself use the groups of the operator. They are
+recognised by the equal number of groups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from headrace.routing import Grouping, SubstreamGrouping
 from headrace.routing.hashing import hash_rows
 from headrace.state.manifest import OperatorState, TableState
 
-FINE = 512  # groups of a table, about; each is a number in every manifest
+FINE = 512  # approximate number of groups of a table; every manifest stores two numbers for each
 
 
 def table_state(state: OperatorState | None, name: str, operator: Operator, groups: int) -> TableState:
@@ -37,7 +37,9 @@ def table_state(state: OperatorState | None, name: str, operator: Operator, grou
 def _fine(operator: Operator, groups: int) -> int:
     units = _units(operator.groupings[0], groups)
     found = units * max(FINE // units, 1)
-    return found + units if found == groups != units else found  # as many as the operator has would mean these
+    return (
+        found + units if found == groups != units else found
+    )  # the operator's own number of groups would mean the operator's groups
 
 
 def _units(grouping: Grouping, groups: int) -> int:

@@ -64,7 +64,7 @@ class StepRunner:
         return tuples, [failed] if failed else []
 
     def expand(self, table: pa.Table, step: p.ExpandingStep) -> Iterator[pa.Table]:
-        """Yield the tuples that a step makes of a table, some at a time."""
+        """Yield the output of a step on a table, in several tables."""
         if isinstance(step, p.TableStep):
             return self.join_table(table, step)
         return _regrouped(unnest_rows(table, step))
@@ -78,16 +78,16 @@ class StepRunner:
         rows = self.task.reader.open(block).table
         if missing := sorted(table_columns_read(step) - names_of(rows.column_names)):
             raise CorruptState(
-                f"block {block.name} is no version of table {step.table}; missing columns: {', '.join(missing)}. {REPAIR}"
+                f"block {block.name} does not belong to table {step.table}; missing columns: {', '.join(missing)}. {REPAIR}"
             )
         return _regrouped(join_table(table, indexed_table(step, rows, block.checksum)))
 
 
 class EdgeWalk:
-    """One table of a producer on its way along the producer's edges.
+    """The way of one table of a producer along the producer's edges.
 
-    The result of a step that several edges share is kept until the walk ends; the others are not. After a split that is
-    the last step of an edge, omitted tuples may still be in the table.
+    The output of a step that several edges share is kept until the walk ends; other outputs are not. After a split that
+    is the last step of an edge, omitted tuples may still be in the table.
     """
 
     def __init__(self, runner: StepRunner, table: pa.Table, edges: Iterable[p.Edge]) -> None:
@@ -97,7 +97,7 @@ class EdgeWalk:
         self._failed: dict[tuple[Any, ...], Sequence[FailedTuples]] = {}
 
     def along(self, edge: p.Edge) -> Iterator[pa.Table]:
-        """Yield what comes out of the last step of an edge: one table, or several after a step that makes several tuples of one."""
+        """Yield the output of the last step of an edge: one table, or several after a step that expands tuples."""
         begun = next(depth for depth in range(len(edge.steps), -1, -1) if edge.steps[:depth] in self._done)
         tables: Iterable[pa.Table] = self._done[edge.steps[:begun]]
         failed: dict[tuple[Any, ...], list[FailedTuples]] = {}

@@ -15,7 +15,7 @@ class Task:
     """One attempt of a task: a splitter (stage 0) or a slot in a later stage."""
 
     stage: int
-    number: int  # of the splitter or slot
+    number: int  # number of the splitter or slot
     attempt: int
     storage: Storage
     reader: BlockReader
@@ -23,5 +23,5 @@ class Task:
 
     @property
     def itself(self) -> Attempt:
-        """The name of the attempt in messages and reports."""
+        """Return the name of the attempt in messages and reports."""
         return Attempt(self.stage, self.number, self.attempt)

@@ -1,10 +1,11 @@
 """Trimmed blocks: blocks of state that slots replace in an epoch by a new block with the tuples that are still needed.
 
-Each slot rewrites what remains of its own groups. The slot that has group 0 also rewrites the rows that every slot reads.
+Each slot rewrites the remaining rows of its own groups. The slot with group 0 also rewrites the rows that every slot
+reads.
 
-Invariant: which blocks are trimmed follows from the last manifest, the blocks that arrived and the watermarks. So every slot
-and the driver decide the same without a message. A block that is merged in the same epoch is not trimmed, because its rows
-are in the merged block.
+Invariant: the choice of trimmed blocks follows from the last manifest, the blocks that arrived and the watermarks. So
+every slot and the driver make the same choice without a message. A block that is merged in the same epoch is not
+trimmed, because its rows are in the merged block.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Notes of tasks about the user code that they call: if the process of a task dies in it, the driver can name that code.
+"""Notes of tasks about the user code that they call, so that the driver can name the code in which a process died.
 
-A task rewrites one small file in the state folder before each call, and removes it when the task ends. The file of a process
-that died stays, with the call that was being made. It is a temporary file: the next start removes what is left.
+A task rewrites one small file in the state folder before each call, and removes the file when the task ends. The file
+of a process that died remains, with the call in progress. It is a temporary file, which the next start removes.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ def _path(folder: str, run: str, attempt: int) -> Path:
 
 
 class _File:
-    """The note of one task. It is made with the first call: most tasks call no user code."""
+    """The note of one task. Its file is created with the first call, because most tasks call no user code."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._content: mmap.mmap | None = None
 
     def __call__(self, words: str) -> None:
-        with contextlib.suppress(OSError):  # a note is a help, and no reason to fail
+        with contextlib.suppress(OSError):  # a note is optional and must not fail the task
             if self._content is None:
                 self._content = self._mapped()
             self._content[:] = words.encode()[:NOTE_BYTES].ljust(NOTE_BYTES)
 
     def _mapped(self) -> mmap.mmap:
-        """The file in memory: a call of user code costs no call of the system, and what is written outlives the process."""
+        """Return the mapped file. Writing to it needs no system call, and its content outlives the process."""
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            os.pwrite(handle, b" " * NOTE_BYTES, 0)  # takes its room on the disk now: a map without it ends the process
+            os.pwrite(handle, b" " * NOTE_BYTES, 0)  # reserves disk space: a mapped hole could kill the process
             return mmap.mmap(handle, NOTE_BYTES)
         finally:
             os.close(handle)

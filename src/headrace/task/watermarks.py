@@ -3,13 +3,13 @@
     watermark of a source                  =  the largest `ts` accepted so far - lateness
     watermark of a source with partitions  =  the smallest of the largest `ts` of its partitions - lateness
 
-So no tuple is late because partitions are ahead of each other. A partition without any tuple holds the watermark where it is,
-and an idle partition holds nothing back. The watermark of an idle source follows the sources that its tuples are combined with
-(`_reached`). When the source delivers tuples again, its watermark continues from there by its own tuples. The watermark of an
-operator follows from those of its inputs (`operator_watermarks`).
+So no tuple is late because one partition is ahead of another. A partition without any tuple keeps the watermark from
+advancing; an idle partition does not. The watermark of an idle source follows the sources that its tuples are combined
+with (`_reached`). When the source delivers tuples again, its watermark continues from there by its own tuples. The
+watermark of an operator follows from those of its inputs (`operator_watermarks`).
 
-Invariant: all of this is a pure function of (plan, clocks before the epoch, times seen in the epoch). So the driver and every
-slot compute the same watermarks, and none of them reads a wall clock.
+Invariant: all of this is a pure function of (plan, clocks before the epoch, times seen in the epoch). So the driver and
+every slot compute the same watermarks, without a wall clock.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class SourceClock:
     largest: int | None = None
     watermark: int = NEVER
     idle: bool = False
-    partitions: Mapping[str, PartitionClock] = field(default_factory=dict)  # none: the source is one
+    partitions: Mapping[str, PartitionClock] = field(default_factory=dict)  # empty: the source has no partitions
 
     @staticmethod
     def of(source: SourceState | None) -> SourceClock:
@@ -191,11 +191,11 @@ def operator_watermarks(plan: p.PhysicalPlan, clocks: Mapping[str, SourceClock])
 
 
 def check_best_effort(plan: p.PhysicalPlan) -> None:
-    """Refuse operators whose results best effort would make wrong."""
+    """Raise if best effort would make results of an operator wrong."""
     for operator in plan.operators:
         if operator.only_exact:
             raise QueryError(
-                f"best effort may miss a partner, and {operator.summary} would say that there is none;"
+                f"best effort may miss a partner, and {operator.summary} would then report that there is none;"
                 ' leave out order="best-effort", or how=...'
             )
 

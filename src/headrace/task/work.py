@@ -1,7 +1,7 @@
-"""Counts of the work of tasks, by which plans are judged.
+"""Counts of the work of tasks, which show how well a plan runs.
 
-Counts add up: over the tasks of an epoch, over epochs, over restarts under the same plan. They are facts for people and
-for the compiler; nothing that a query computes depends on them.
+Counts add up: over the tasks of an epoch, over epochs, over restarts under the same plan. They inform users and the
+compiler; no result of a query depends on them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 
 class TaskTimer:
-    """The start of a task, by CPU time and by the clock."""
+    """The start of a task, in CPU time and wall-clock time."""
 
     def __init__(self) -> None:
         self._cpu, self._clock = time.process_time(), time.monotonic()
@@ -36,7 +36,7 @@ class WorkCounts:
 
     edges: dict[str, list[int]] = field(default_factory=dict)  # edge: tuples into its steps, and out of them
     sent: dict[str, list[int]] = field(default_factory=dict)  # operator: (tuple, slot) deliveries to each input
-    out: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # source or operator: tuples it put out
+    out: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # source or operator: tuples emitted
     cpu: dict[str, float] = field(default_factory=lambda: defaultdict(float))  # the same: seconds, sending included
     read: dict[str, int] = field(
         default_factory=lambda: defaultdict(int)
@@ -49,7 +49,7 @@ class WorkCounts:
     split: dict[str, list[int]] = field(default_factory=dict)  # split: tuples for one substream, for all, for none
     table_use: dict[str, list[float]] = field(
         default_factory=dict
-    )  # operator: tables found in place; rows read and seconds to build others from blocks; how many of these by each reason
+    )  # operator: tables found in caches; rows and seconds to build others from blocks; how many for each reason
 
     def passed(self, edge: str, before: int, after: int) -> None:
         self.edges[edge] = [a + b for a, b in zip(self.edges.get(edge, [0, 0]), (before, after), strict=True)]
@@ -178,7 +178,7 @@ class WorkTotals:
     plan: tuple[Edge, ...]  # its edges, which identify it
     since: int  # the first epoch counted
     counts: WorkCounts
-    held: Mapping[str, float]  # tuples in the state of every operator, lately
+    held: Mapping[str, float]  # operator: tuples in its state, recently
 
     def to_json(self) -> dict[str, Any]:
         plan = [list(edge) for edge in self.plan]
@@ -186,14 +186,14 @@ class WorkTotals:
 
     @staticmethod
     def from_json(data: Any) -> WorkTotals:
-        """Return the totals that a manifest holds. Refuse JSON that `to_json` never returns."""
+        """Return the totals that a manifest holds; raise for JSON that `to_json` never returns."""
         found = _WORK_FORM(data, "work")
         edges = tuple((name, producer, target) for name, producer, target in found["plan"])
         return WorkTotals(edges, found["since"], WorkCounts.from_json(found["counts"]), found["held"])
 
     @staticmethod
     def edges_of(manifest: Manifest) -> list[Edge]:
-        """The plan's edges alone, of a manifest that this run made or checked."""
+        """Return the edges of the plan alone, from a manifest that this run made or checked."""
         return [(name, producer, target) for name, producer, target in manifest.work.get("plan", ())]
 
     @staticmethod
@@ -202,6 +202,7 @@ class WorkTotals:
 
 
 def split_counts(manifest: Manifest) -> dict[str, list[int]]:
-    """By split, tuples for one substream, for all and for none, since the state began; of a manifest that was checked."""
+    """Return by split the tuples for one substream, for all and for none since the state began, from a checked
+    manifest."""
     found: dict[str, list[int]] = manifest.work["counts"]["split"] if manifest.work else {}
     return found

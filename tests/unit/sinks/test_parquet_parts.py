@@ -466,7 +466,7 @@ def test_a_sink_that_takes_parts_can_be_left_when_its_run_ended_in_order(tmp_pat
     [
         (object(), "not JSON serializable"),
         (float("nan"), "not JSON compliant"),
-        ("x" * LONGEST_RECEIPT, "a receipt of"),
+        ("x" * LONGEST_RECEIPT, "a receipt has"),
     ],
 )
 def test_receipts_are_small_plain_json(tmp_path: Path, receipt: Any, words: str):

@@ -271,7 +271,7 @@ def test_a_secret_of_a_processor_is_in_no_file_and_no_text(
     assert f'"limit": {limit}' in said["apply-1"] and all(name in said["apply-1"] for name in SHAPES[shape])
     texts = (repr(query), query.explain(slots=2), str(query.plan(slots=2).to_json()), caplog.text, str(said))
     assert not any(map(holds, texts)) and not holds(stored(tmp_path).decode(errors="replace"))
-    assert "goes on with the state" in caplog.text and '"limit": 1' in caplog.text
+    assert "continues with the state" in caplog.text and '"limit": 1' in caplog.text
 
 
 def test_another_password_is_no_change(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -136,7 +136,7 @@ def test_a_report_says_what_was_told_to_it() -> None:
 
 
 def test_a_message_of_another_kind_is_not_taken_for_one() -> None:
-    with pytest.raises(EngineError, match="a message of kind 'rows' came where one of kind 'goodbye' belongs"):
+    with pytest.raises(EngineError, match="a message of kind 'rows' arrived; expected kind 'goodbye'"):
         Message.of(0, RowsHeader("join-1", 0)).read(Goodbye)
 
 

@@ -298,7 +298,7 @@ WRONG: dict[str, tuple[Callable[[Slot], Any], str]] = {
     ),
     "new or not": (
         lambda slot: slot.change("sums", ONE, NOTHING[1], NEW[:0]),
-        "of 1 rows, 0 were said to replace one or none",
+        "got 1 rows, but replaced epochs for 0",
     ),
     "old that was not there": (
         lambda slot: slot.change("sums", ONE, NOTHING[1], OLD),

@@ -1,8 +1,8 @@
-"""Joins whose predicate keeps two numbers near each other: `abs(l.x - r.y) <= d`, `l.x between r.a and r.b`, and ranges with
-open ends, `l.x >= r.a and l.x < r.b`.
+"""Joins whose predicate keeps two numbers near each other: `abs(l.x - r.y) <= d`, `l.x between r.a and r.b`, and
+half-open ranges, `l.x >= r.a and l.x < r.b`.
 
-Invariant: the candidates hold every pair that can satisfy the predicate (the interval is widened by more than rounding
-can lose), and each candidate is then held against window and predicate as they are written.
+Invariant: the candidates contain every pair that can satisfy the predicate, because the interval is widened by more
+than rounding can lose. The caller then checks each candidate against window and predicate.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ SLACK = 1e-12  # relative; a subtraction of doubles loses about 1e-16
 
 @dataclass(frozen=True)
 class Candidates:
-    """Row numbers of pairs that may be near, some at a time. Null and NaN are near to nothing... but see below.
+    """Row numbers of pairs that may be near, in batches.
 
-    DuckDB finds NaN equal to NaN and above all numbers, so `x between a and NaN` can be true: such rows are left to the
-    caller, who must not come here with them.
+    DuckDB treats NaN as equal to NaN and above all numbers, so `x between a and NaN` can be true. Tables with nulls,
+    NaN or infinities are therefore not allowed here; the caller checks with `is_usable`.
     """
 
     near: BandCondition
-    order: Numbers  # of the points
+    order: Numbers  # sorts the points
     first: Numbers
     last: Numbers
 
@@ -55,8 +55,8 @@ class Candidates:
 
 
 def point_ranges(near: BandCondition, points: Doubles, low: Doubles, high: Doubles) -> tuple[Numbers, Numbers]:
-    """For every interval where the points, in order, that may lie in it begin and end."""
-    with np.errstate(over="ignore"):  # an endless margin holds every point
+    """Return for every interval the range of sorted points that it may contain: the first, and the one after the last."""
+    with np.errstate(over="ignore"):  # an infinite margin contains every point
         margin = SLACK * (np.abs(low) + np.abs(high) + near.width)
         first = np.searchsorted(points, low - near.width - margin, side="left")
         last = np.searchsorted(points, high + near.width + margin, side="right")

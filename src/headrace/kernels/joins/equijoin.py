@@ -1,13 +1,13 @@
 """Joins with an equality, over runs that are sorted by the hash of their key.
 
-Invariant: the same pairs as `headrace.kernels.joins.window_join`. A run holds the tuples of some groups, sorted by `__h`, the hash of
-the key (groups are ranges of hashes, so a run sorted by hash is sorted by group). Equal keys have equal hashes, so the
-candidates of a tuple are one range of the other run, found by binary search; of the candidates, those outside the window
-are dropped first, and only then is the predicate, which includes the equality, evaluated. The cost of a run is that of
-looking up the smaller side in the larger, so it hardly grows with the window.
+Invariant: the same pairs as `headrace.kernels.joins.window_join`. A run has the tuples of some groups, sorted by `__h`,
+the hash of the key. Groups are ranges of hashes, so a run sorted by hash is sorted by group. Equal keys have equal
+hashes, so the candidates of a tuple are one range of the other run, found by binary search. Candidates outside the
+window are dropped first, and only then is the predicate, which includes the equality, evaluated. The cost of a run is
+that of looking up the smaller side in the larger one, so it hardly grows with the window.
 
-Hot keys make more candidates than can be written down. Where the rest of the predicate can be compiled, a loop drops
-those outside the window or not satisfying it; what is left is held against window and predicate like all candidates.
+Hot keys make more candidates than fit in memory. If the rest of the predicate can be compiled, a loop drops candidates
+outside the window and those that do not satisfy it. The remaining ones are checked like all other candidates.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from headrace.routing.hashing import Hashes, hash_column_of
 
 
 def concat_runs(runs: Sequence[pa.Table]) -> pa.Table:
-    """Several runs as one."""
+    """Return several sorted runs as one."""
     if len(runs) == 1:
         return runs[0]
     table = pa.concat_tables(runs)
@@ -35,15 +35,15 @@ def concat_runs(runs: Sequence[pa.Table]) -> pa.Table:
 
 
 def equijoin(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
-    """The results of all pairs of two runs."""
+    """Return the results of all pairs of two runs."""
     return satisfying_pairs(operator, left, right, hash_candidates(operator, left, right, count))
 
 
 def hash_candidates(
     operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count = uncounted
 ) -> Iterator[tuple[Numbers, Numbers]]:
-    """Row numbers of pairs with equal hashes, some at a time; of very many, those that may be results."""
-    moving = int(left.num_rows > right.num_rows)  # look the few up in the many
+    """Yield row numbers of pairs with equal hashes, in batches. If there are very many, only those that may be results."""
+    moving = int(left.num_rows > right.num_rows)  # look up the smaller side in the larger one
     few, many = (right, left) if moving else (left, right)
     rows, first, last = equal_ranges(hash_column_of(few), hash_column_of(many))
     equal = int((last - first).sum())
@@ -57,7 +57,7 @@ def hash_candidates(
 
 
 def equal_ranges(few: Hashes, many: Hashes) -> tuple[Numbers, Numbers, Numbers]:
-    """(i, first, last): what equals row i of the few is rows first .. last - 1 of the many; both are sorted."""
+    """Return (i, first, last): row i of `few` equals the rows first .. last - 1 of `many`. Both are sorted."""
     first = np.searchsorted(many, few, side="left")
     rows = np.flatnonzero(many[np.minimum(first, len(many) - 1)] == few)
     return rows, first[rows], np.searchsorted(many, few[rows], side="right")
@@ -66,9 +66,10 @@ def equal_ranges(few: Hashes, many: Hashes) -> tuple[Numbers, Numbers, Numbers]:
 def _loop(
     operator: JoinSpec, moving: int, sides: tuple[pa.Table, pa.Table], first: Numbers, last: Numbers
 ) -> Iterator[tuple[Numbers, Numbers]] | None:
-    """What hot keys make: pairs are held in a compiled loop against what the predicate says beside the equality.
+    """Return the candidates of hot keys that pass a compiled loop over the rest of the predicate; None if there is no
+    loop.
 
-    Those of which the loop is not sure stay candidates, as all others: each is held against the predicate again.
+    Pairs in doubt remain candidates; the full predicate checks every candidate again.
     """
     assert operator.time_window is not None and operator.on.residual is not None
     w1, w2 = operator.time_window

@@ -1,4 +1,4 @@
-"""What the join kernels need to know of a join. The operators of `headrace.operators` fit these protocols."""
+"""The protocols of joins that the join kernels read. The operators of `headrace.operators` implement them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.expressions import JoinPredicate, KeyEquality
 class Strip:
     """A window as an interval that moves with the tuples of one side, over the tuples of the other, fixed side.
 
-    A tuple of the moving side pairs with the tuples whose `fixed_column` lies in
+    A tuple of the moving side pairs with the tuples whose `fixed_column` is in
     [moving_column - back, moving_column + ahead].
     """
 
@@ -36,14 +36,14 @@ class Strip:
 
 
 class PairColumns(Protocol):
-    """Results with columns of both sides of a pair."""
+    """The columns of results that are made of both sides of a pair."""
 
     @property
     def schema(self) -> pa.Schema: ...
 
     @property
     def columns(self) -> tuple[JoinColumn, ...]:
-        """(name in the result, side, name on that side)."""
+        """Return (name in the result, side, name on that side) for every column."""
 
 
 class JoinSpec(PairColumns, Protocol):
@@ -66,15 +66,15 @@ class JoinSpec(PairColumns, Protocol):
 
     @property
     def strips(self) -> tuple[Strip, ...]:
-        """The window as strips: every pair that the window admits is in exactly one strip."""
+        """Return the window as strips: every pair that the window admits is in exactly one strip."""
 
     @property
     def time_window(self) -> tuple[int, int] | None:
-        """W1 and W2 of a window over `ts`; None for count windows."""
+        """Return W1 and W2 of a window over `ts`; None for count windows."""
 
     @property
     def compares_in_loops(self) -> bool:
-        """Whether the pairs of a hot key are compared in a compiled loop."""
+        """Return whether a compiled loop compares the pairs of a hot key."""
 
     def used(self, side: str) -> list[str]:
         """Return the columns of one side that the predicate reads; at least one."""

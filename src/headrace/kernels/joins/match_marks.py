@@ -1,7 +1,7 @@
-"""Tuples by their numbers: which of them were marked.
+"""Lookup of tuple numbers among marked numbers.
 
-Numbers of one task in one epoch follow each other (`headrace.task.block_writer.tuple_numbers`), so where few tasks are spoken
-of, marks are looked up in a table of bits; anywhere else they are sorted.
+The numbers of one task in one epoch are consecutive (`headrace.task.block_writer.tuple_numbers`). If the numbers come
+from few tasks, marks are looked up in a table of bits; otherwise they are sorted.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ import pyarrow.compute as pc
 
 from headrace.columnar.arrow import Numbers
 
-LOW_BITS = 26  # of a number: they count the tuples of one task in one epoch
-BITS_PER_NUMBER = 16  # bits of a table for each number that is looked up or marked
+LOW_BITS = 26  # low bits of a number: they count the tuples of one task in one epoch
+BITS_PER_NUMBER = 16  # table size for each number that is looked up or marked
 FEWEST_BITS = 1_000_000
 
 Bits = npt.NDArray[np.bool_]
 
 
 def is_marked(numbers: Numbers, marks: Sequence[Numbers]) -> Bits:
-    """Which of the numbers are among the marks."""
+    """Return which of the numbers are among the marks."""
     marked = np.concatenate([np.empty(0, np.int64), *marks])
     if not len(numbers) or not len(marked):
         return np.zeros(len(numbers), bool)

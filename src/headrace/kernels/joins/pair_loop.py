@@ -1,9 +1,9 @@
-"""Loops over pairs, compiled for one predicate: what a join does when no index can help, or not enough.
+"""Loops over pairs, compiled for one predicate: used when no index can reduce the pairs enough.
 
-The loop runs over the moving side; each of its tuples meets a range of the fixed side. One pass over that range fills a
-mask without a branch (so that the compiler uses vector instructions), and a second pass, only where something was found,
-writes row numbers. Of some pairs the loop does not know what DuckDB would say; those come marked, and where they are too many,
-it gives up.
+The loop runs over the moving side, and compares each of its tuples with a range of the fixed side. A first pass over
+the range fills a mask without branches, so that the compiler uses vector instructions. A second pass, only if the mask
+is not empty, writes row numbers. For some pairs the loop cannot know DuckDB's answer: it marks these pairs, and gives
+up if they are too many.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from headrace.kernels.stateless.evaluate import try_evaluate
 
 _log = logging.getLogger(__name__)
 
-WORTH_COMPILING = 2_000_000  # pairs; below, DuckDB is done before the compiler
-PAIRS_PER_BATCH = 1 << 20  # row numbers written before they are handed on
-FIRST_BATCH_PAIRS = 1 << 14  # the first time; then twice as many, and again, so that much doubt is seen early
+WORTH_COMPILING = 2_000_000  # pairs; with fewer, DuckDB finishes before the compiler
+PAIRS_PER_BATCH = 1 << 20  # row numbers that one batch can have
+FIRST_BATCH_PAIRS = 1 << 14  # size of the first batch; it doubles, so that many doubts are noticed early
 
 _SOURCE = """
 def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask, moving_out, fixed_out, unsure_out):
@@ -74,9 +74,9 @@ def kernel(start, first, last, places, positions, back, ahead, {arguments}, mask
 
 @dataclass(frozen=True)
 class PairRanges:
-    """The pairs to look at: row i of the moving table and rows first[i] .. last[i] - 1 of the fixed one.
+    """The pairs to compare: row i of the moving table and rows first[i] .. last[i] - 1 of the fixed one.
 
-    Of those the window admits the pairs with  position in [place - back, place + ahead].
+    The window admits the pairs with  position in [place - back, place + ahead].
     """
 
     moving: int  # 0: L, 1: R
@@ -93,12 +93,13 @@ class PairRanges:
         return cls(moving, places, positions, back, ahead, first, np.full(len(places), len(positions)))
 
 
-# --- what the loop is given --------------------------------------------------------------------------------------------
+# --- arguments of the loop
+# ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class BoundLoop:
-    """A predicate and two tables as a loop takes them: its source, and an array, or a number, for each variable."""
+    """A predicate bound to two tables: the source of the loop, and an array or a number for each variable."""
 
     source: LoopSource
     values: tuple[Any, ...]
@@ -107,7 +108,8 @@ class BoundLoop:
         return _compiled(_generate(self.source, moving))
 
     def compiles(self, moving: int) -> bool:
-        """Whether the compiler takes the source: it is tried on no pair. What it does not take DuckDB fixed does."""
+        """Return whether the compiler accepts the source, tested without any pair. DuckDB evaluates what it does not
+        accept."""
         none, no_pairs = (
             _fixed(np.empty(0, np.int64)),
             (np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)),
@@ -121,7 +123,10 @@ class BoundLoop:
 
 
 def bind_columns(native: CompiledPredicate, left: pa.Table, right: pa.Table) -> BoundLoop | None:
-    """None: what DuckDB is to compute of one side fails on some tuple; pair by pair it may never be asked for."""
+    """Bind a predicate to two tables. Return None if the part that DuckDB computes per side fails on some tuple.
+
+    The failing tuple may be in no pair, so the failure must not end the run here.
+    """
     columns = _columns(native, {"l": left, "r": right})
     if columns is None:
         return None
@@ -152,7 +157,7 @@ def _is_plain(column: pa.ChunkedArray, kind: ValueType) -> bool:
         return False
     match form_of(kind):
         case "double" | "single":
-            return bool(np.all(np.abs(np.asarray(column)) <= LARGEST_DOUBLE))  # false for NaN and infinity as well
+            return bool(np.all(np.abs(np.asarray(column)) <= LARGEST_DOUBLE))  # also false for NaN and infinity
         case "whole":
             return _within(column, -LARGEST_WHOLE, LARGEST_WHOLE)
         case "time":
@@ -182,7 +187,7 @@ def _value(
 
 
 def _numbers(column: pa.ChunkedArray, kind: str) -> npt.NDArray[Any]:
-    """A column as the loop holds it; what stands for a null means nothing."""
+    """Return a column as an array for the loop. The values at nulls are arbitrary."""
     if kind == "wide":
         return _units(column)
     if kind == "boolean":
@@ -194,7 +199,7 @@ def _numbers(column: pa.ChunkedArray, kind: str) -> npt.NDArray[Any]:
 
 
 def _units(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
-    """Decimals in units of their last place, and whole numbers of 64 bits without sign, as the nearest double."""
+    """Return decimals in units of their last place, and unsigned 64-bit integers, as the nearest doubles."""
     if not pa.types.is_decimal(column.type):
         return np.ascontiguousarray(column.fill_null(0), np.float64)
     scale = column.type.scale
@@ -211,7 +216,7 @@ def _units(column: pa.ChunkedArray) -> npt.NDArray[np.float64]:
 
 
 def _codes(columns: Mapping[Column, pa.ChunkedArray], texts: list[str]) -> dict[Any, Any]:
-    """For columns of texts, and for texts, numbers that compare as they do: places among all there are, by their bytes."""
+    """Return, for text columns and constant texts, numbers that compare like the texts: ranks by bytes among all texts."""
     if not columns and not texts:
         return {}
     parts = [pa.chunked_array([texts], pa.large_string()), *(c.cast(pa.large_string()) for c in columns.values())]
@@ -220,7 +225,7 @@ def _codes(columns: Mapping[Column, pa.ChunkedArray], texts: list[str]) -> dict[
     order = np.asarray(pc.sort_indices(encoded.dictionary))
     place = np.empty(len(order) + 1, np.int64)
     place[order] = np.arange(len(order))
-    place[-1] = 0  # of a null
+    place[-1] = 0  # the code of a null
     found = place[np.asarray(encoded.indices.fill_null(len(order)))]
     ends = np.cumsum([len(part) for part in parts])
     named: dict[Any, Any] = {text: int(found[n]) for n, text in enumerate(texts)}
@@ -229,7 +234,8 @@ def _codes(columns: Mapping[Column, pa.ChunkedArray], texts: list[str]) -> dict[
 
 
 def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Not to be written: the compiler makes a loop of its own for every mixture of such arrays and others."""
+    """Return a read-only view. The compiler makes a separate loop for every combination of writable and read-only
+    arrays."""
     fixed = values.view()
     fixed.setflags(write=False)
     return fixed
@@ -239,9 +245,11 @@ def _fixed(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 class PairLoop:
-    """Row numbers (moving, fixed) of the pairs that window and predicate admit, some at a time; True: DuckDB must say so.
+    """Row numbers (moving, fixed) of the pairs that window and predicate admit, in batches, and whether DuckDB must
+    decide.
 
-    patient: however many those are. Else it gives up: of the moving rows from `done` on nothing was said.
+    patient: keep going however many pairs are in doubt. Otherwise the loop may give up; moving rows from `done` on are
+    then not processed.
     """
 
     def __init__(self, fitted: BoundLoop, reach: PairRanges, *, patient: bool = False) -> None:
@@ -273,7 +281,8 @@ class PairLoop:
 
 
 def _generate(source: LoopSource, moving: int) -> str:
-    """Source in which a variable of the moving side is read once per tuple, one of the fixed side once per pair."""
+    """Return the source, in which a variable of the moving side is read once per tuple, one of the fixed side once per
+    pair."""
     side = "lr"[moving]
     hoisted, lines = [], []
     for variable in source.variables:

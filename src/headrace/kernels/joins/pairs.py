@@ -1,4 +1,4 @@
-"""Pairs as row numbers: ranges made into pairs, windows and predicates on pairs, results from pairs."""
+"""Pairs as row numbers: their expansion from ranges, checks of window and predicate, and their results."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema
 from headrace.kernels.windows.aggregate import times
 
-Count = Callable[[int], None]  # is told how many pairs are compared: held against the window or the predicate
+Count = Callable[[int], None]  # receives the number of pairs that are compared with the window or the predicate
 
-MOST_PAIRS = 2_000_000  # looked at together
-FEW_PAIRS = 10_000  # that are written down whatever their length
+MOST_PAIRS = 2_000_000  # pairs in one batch
+FEW_PAIRS = 10_000  # pairs that are materialised without checking the length of their tuples
 
 
 def uncounted(pairs: int) -> None:
-    """For callers that do not ask how many pairs are compared."""
+    """Ignore the count, for callers that do not need it."""
 
 
 def expand_ranges(first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
-    """(i, j) for every j in first[i] .. last[i] - 1, some at a time."""
+    """Yield (i, j) for every j in first[i] .. last[i] - 1, in batches."""
     counts = last - first
     ends = np.cumsum(counts)
     start = 0
@@ -42,14 +42,14 @@ def expand_ranges(first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numb
 
 
 def column_numbers(table: pa.Table, column: str, rows: Numbers) -> Numbers:
-    """A column's values in some rows, as whole numbers."""
+    """Return the values of a column in some rows, as integers."""
     values = table.column(column)
     values = values.chunk(0) if values.num_chunks == 1 else values
     return np.asarray(values.cast(pa.int64()))[rows]
 
 
 def join_results(operator: JoinSpec, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> Iterator[pa.Table]:
-    """The results of pairs that satisfy window and predicate: as many at a time as their length allows."""
+    """Yield the results of pairs that satisfy window and predicate, in batches of bounded size."""
     for some in pair_batches(left, right, len(l)):
         yield _results(operator, left, right, l[some], r[some])
 
@@ -65,7 +65,7 @@ def side_by_side(joined: PairColumns, left: pa.Table, right: pa.Table | None) ->
 
 
 def pair_batches(left: pa.Table, right: pa.Table, pairs: int) -> Iterator[slice]:
-    """Pairs cut so that the tuples of each piece can be written down: a pair is as long as both its tuples."""
+    """Return slices of the pairs whose tuples fit in memory. A pair is as long as both of its tuples."""
     if pairs <= FEW_PAIRS:
         return iter([slice(0, pairs)] if pairs else [])
     most = max(1, arrow.MOST_TABLE_BYTES // (arrow.row_bytes(left) + arrow.row_bytes(right)))
@@ -82,7 +82,7 @@ def _results(operator: JoinSpec, left: pa.Table, right: pa.Table, l: Numbers, r:
 def satisfying_pairs(
     operator: JoinSpec, left: pa.Table, right: pa.Table, candidates: Iterator[tuple[Numbers, Numbers]]
 ) -> Iterator[pa.Table]:
-    """The results among candidates: first the window, then, on what it admits, the predicate."""
+    """Yield the results among candidates. The window is checked first, and the predicate only on pairs that it admits."""
     for l, r in candidates:
         inside = operator.admits(left, right, l, r)
         l, r = l[inside], r[inside]
@@ -95,7 +95,7 @@ def satisfying_pairs(
 def decide_pairs(
     operator: JoinSpec, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers, unsure: npt.NDArray[np.bool_]
 ) -> tuple[Numbers, Numbers]:
-    """The pairs without those of which the loop was not sure and the predicate, asked for them, is not true."""
+    """Return the pairs without the doubtful ones for which the predicate is not true."""
     if not unsure.any():
         return l, r
     true = ~unsure
@@ -106,7 +106,7 @@ def decide_pairs(
 
 
 def _true(operator: JoinSpec, left: pa.Table, right: pa.Table, l: Numbers, r: Numbers) -> pa.ChunkedArray:
-    """The predicate on every pair; null is not true."""
+    """Return the value of the predicate on every pair; null is not true."""
     used = {"l": left.select(operator.used("l")), "r": right.select(operator.used("r"))}
     pairs = {"l": arrow.take_rows(used["l"], l), "r": arrow.take_rows(used["r"], r)}
     if operator.plain_keys:

@@ -1,14 +1,14 @@
-"""Tuples beside a table: each with all rows of it that satisfy a predicate.
+"""Joins of tuples with a table: each tuple with all rows of the table that satisfy a predicate.
 
-Invariant: of the pairs (tuple, row) exactly those are found for which the predicate is true, each once; with `keep` every
-tuple of no such pair comes once, with nulls. Which way they are found changes nothing but the time it takes:
+Invariant: the result has exactly the pairs (tuple, row) for which the predicate is true, each once. With `keep`, every
+tuple without a pair is emitted once, with nulls. The method affects only the time:
 
-    an equality      the rows lie by the hash of their key, and tuples are looked up
-    near each other  rows, or tuples, lie along the number, and ranges of them are looked at (a box: one side of it so)
-    a compiled loop  over what is left to look at, where it is exact and there is enough of it
+    an equality      rows are indexed by the hash of their key, and tuples are looked up
+    near each other  rows, or tuples, are sorted by the number, and ranges of them are compared (of a box, one dimension)
+    a compiled loop  over all remaining pairs, if it is exact and there are enough pairs
     anything else    DuckDB
 
-What a table's rows lie by is made once for every version and kept in the process (`kept`).
+The indexes of a table are made once for every version and kept in the process (`indexed_table`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from headrace.plan.columns_read import Names, names_of, side_columns
 from headrace.routing.by_range import as_numbers
 from headrace.routing.hashing import Hashes, hash_rows
 
-MOST_PAIRS_TOGETHER = 10_000_000  # pairs that DuckDB is given at a time: they may all be results
+MOST_PAIRS_TOGETHER = 10_000_000  # pairs that DuckDB gets at a time, all of which may be results
 MOST_INDEXED_TABLES = 32  # steps whose tables stay in the process
 ROW = "__row"
 
@@ -44,7 +44,7 @@ Pairs = Iterator[tuple[Numbers, Numbers]]  # row numbers of tuples and of the ta
 
 @dataclass(frozen=True)
 class IndexedTable:
-    """A version of a table for one step, and what its rows lie by."""
+    """A version of a table for one step, and its indexes."""
 
     step: TableStep
     rows: pa.Table
@@ -52,7 +52,8 @@ class IndexedTable:
 
     @cached_property
     def by_hash(self) -> tuple[Numbers, Hashes]:
-        """Rows by the hash of their key, and the hashes; a null meets nothing."""
+        """Return the rows sorted by the hash of their key, and the hashes. Rows with a null key match nothing and are
+        omitted."""
         keys, names = self.step.on.keys, [key.right for key in self.step.on.keys]
         valid = _valid(self.rows, names)
         hashed = hash_rows(_some(self.rows, names, valid), names, [key.type for key in keys])
@@ -61,16 +62,14 @@ class IndexedTable:
 
     @cached_property
     def along(self) -> BandIndex | None:
-        """Rows by the numbers that a tuple must be near to."""
+        """Return the rows sorted by the number of the band condition; None if there is no such index."""
         near = near_part(self.step.on)
         return None if near is None else band_index(near, "r", self.rows)
 
 
 @dataclass(frozen=True)
 class BandIndex:
-    """Rows that can be near something, and the numbers that they lie by: one for points, which are in order, two for
-    intervals.
-    """
+    """Rows that can be near a number, and those numbers: one array of sorted points, or two arrays of interval bounds."""
 
     rows: Numbers
     values: tuple[band.Doubles, ...]
@@ -81,12 +80,12 @@ _lock = threading.Lock()
 
 
 def table_columns_read(step: TableStep) -> Names:
-    """The columns of the table that the step reads, in lower case."""
+    """Return the columns of the table that the step reads, in lower case."""
     return names_of(column for _, side, column in step.columns if side == "r") | side_columns(step.on.sql, "r")
 
 
 def indexed_table(step: TableStep, rows: pa.Table, checksum: str) -> IndexedTable:
-    """The version with this checksum, as the step wants it; an earlier one is let go."""
+    """Return the table version with this checksum, indexed for the step. It replaces an earlier version."""
     with _lock:
         found = _kept.get(step)
         if found is None or found.checksum != checksum:
@@ -100,7 +99,7 @@ def indexed_table(step: TableStep, rows: pa.Table, checksum: str) -> IndexedTabl
 
 
 def pairing_method(step: TableStep) -> str:
-    """How the pairs of tuples and rows are found."""
+    """Return the name of the method that finds the pairs of tuples and rows."""
     part = None if step.on.keys else near_part(step.on)
     return (
         f"index, looked up along {'.'.join(part.point)}" if part else window_join.pairing_method(step.on, in_time=False)
@@ -108,7 +107,7 @@ def pairing_method(step: TableStep) -> str:
 
 
 def join_table(tuples: pa.Table, table: IndexedTable) -> Iterator[pa.Table]:
-    """What comes of the tuples, some at a time."""
+    """Yield the joined tuples in batches."""
     step = table.step
     met = np.zeros(tuples.num_rows, bool)
     for l, r in _true_pairs(tuples, table) if tuples.num_rows and table.rows.num_rows else ():
@@ -134,7 +133,7 @@ def _true_pairs(tuples: pa.Table, table: IndexedTable) -> Pairs:
 
 
 def _of_one_key(tuples: pa.Table, table: IndexedTable) -> Pairs:
-    """Pairs of equal hashes, and perhaps others."""
+    """Yield pairs with equal hashes; the predicate checks them."""
     keys, names = table.step.on.keys, [key.left for key in table.step.on.keys]
     order, hashed = table.by_hash
     if not len(order):
@@ -154,7 +153,7 @@ def _satisfying(tuples: pa.Table, table: IndexedTable, candidates: Pairs) -> Pai
 
 
 def _true(tuples: pa.Table, table: IndexedTable, l: Numbers, r: Numbers) -> Numbers:
-    """Which pairs satisfy the predicate; null is not true."""
+    """Return the numbers of the pairs that satisfy the predicate; null is not true."""
     on = table.step.on
     return _asked(on, _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r"), l, r)
 
@@ -173,18 +172,18 @@ def _asked(on: JoinPredicate, left: pa.Table, right: pa.Table, l: Numbers, r: Nu
 
 
 def _used(rows: pa.Table, sql: str, side: str) -> pa.Table:
-    """The columns that the predicate looks at; at least one, so that a table of them has rows."""
+    """Return the columns that the predicate reads; at least one, because a table needs a column to have rows."""
     used = side_columns(sql, side)
     return rows.select([name for name in rows.column_names if name.lower() in used] or rows.column_names[:1])
 
 
 def _some(rows: pa.Table, names: Sequence[str], numbers: Numbers) -> pa.Table:
-    """These rows, in ascending order, of columns that may be named twice."""
+    """Return these rows, in ascending order, of columns that may be named twice."""
     return rows if len(numbers) == rows.num_rows else arrow.take_rows(rows.select(list(dict.fromkeys(names))), numbers)
 
 
 def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
-    """Numbers of the rows without a null in these columns."""
+    """Return the numbers of the rows without a null in these columns."""
     found = np.ones(rows.num_rows, bool)
     for name in names:
         column = rows.column(name)
@@ -197,18 +196,25 @@ def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
 
 
 def near_part(on: JoinPredicate) -> BandCondition | None:
-    """The part of a predicate that keeps two numbers near each other. One that may fail is asked of every pair, as it is by the
-    reference: whether it fails must not depend on what else is there."""
+    """Return the part of a predicate that keeps two numbers near each other; None if there is none or the predicate can
+    fail.
+
+    A predicate that can fail is evaluated on every pair, as in the reference: other data must not decide whether it
+    fails.
+    """
     return on.band or on.box if on.safe else None
 
 
 def band_index(part: BandCondition, side: str, rows: pa.Table) -> BandIndex | None:
-    """None: NaN or an infinity, of which DuckDB knows more. A null is near to nothing."""
+    """Return an index of rows by the numbers of a band condition. Nulls are near nothing and are omitted.
+
+    Return None if a number is NaN or infinite, because DuckDB has its own order for these.
+    """
     point = part.point[0] == side
     names = part.point[1:] if point else part.interval
     valid = _valid(rows, names)
     some = _some(rows, names, valid)
-    values = [as_numbers(some.column(name)).astype(np.float64) for name in names]  # slack is for what this rounds
+    values = [as_numbers(some.column(name)).astype(np.float64) for name in names]  # `band.SLACK` covers this rounding
     if not all(np.isfinite(each).all() for each in values):
         return None
     if point:
@@ -218,7 +224,7 @@ def band_index(part: BandCondition, side: str, rows: pa.Table) -> BandIndex | No
 
 
 def _nearby(part: BandCondition, tuples: pa.Table, table: IndexedTable, left: BandIndex, right: BandIndex) -> Pairs:
-    """Every interval looks at one range of the points."""
+    """Yield the pairs of a band condition: each interval is compared with one range of the points."""
     moving = "lr".index(part.moving)
     asking, fixed = (left, right) if moving == 0 else (right, left)
     first, last = band.point_ranges(part, *fixed.values, *asking.values)
@@ -226,7 +232,7 @@ def _nearby(part: BandCondition, tuples: pa.Table, table: IndexedTable, left: Ba
     if on.native is not None and looked_at >= pair_loop.WORTH_COMPILING:
         l = arrow.take_rows(_used(tuples, on.sql, "l"), left.rows)
         r = arrow.take_rows(_used(table.rows, on.sql, "r"), right.rows)
-        looped = _loop(on, l, r, _without_window(moving, first, last), patient=True)  # else they are all asked for
+        looped = _loop(on, l, r, _without_window(moving, first, last), patient=True)
         if looped is not None:
             return _as_rows(moving, asking.rows, fixed.rows, _decided(on, l, r, looped))
     return _satisfying(tuples, table, _as_rows(moving, asking.rows, fixed.rows, expand_ranges(first, last)))
@@ -235,13 +241,13 @@ def _nearby(part: BandCondition, tuples: pa.Table, table: IndexedTable, left: Ba
 def _loop(
     on: JoinPredicate, left: pa.Table, right: pa.Table, reach: pair_loop.PairRanges, *, patient: bool = False
 ) -> pair_loop.PairLoop | None:
-    """A compiled loop over pairs; None: it cannot be done."""
+    """Return a compiled loop over pairs; None if it cannot be compiled."""
     fitted = pair_loop.bind_columns(on.native, left, right) if on.native else None
     return pair_loop.PairLoop(fitted, reach, patient=patient) if fitted and fitted.compiles(reach.moving) else None
 
 
 def _decided(on: JoinPredicate, left: pa.Table, right: pa.Table, looped: pair_loop.PairLoop) -> Pairs:
-    """Pairs (moving, fixed); DuckDB says what the loop is not sure of."""
+    """Yield pairs (moving, fixed). DuckDB decides the pairs of which the loop is not sure."""
     for moving, fixed, unsure in looped:
         true, asked = ~unsure, np.flatnonzero(unsure)
         l, r = (moving[asked], fixed[asked]) if looped.reach.moving == 0 else (fixed[asked], moving[asked])
@@ -251,13 +257,13 @@ def _decided(on: JoinPredicate, left: pa.Table, right: pa.Table, looped: pair_lo
 
 
 def _as_rows(moving: int, asking: Numbers, fixed: Numbers, pairs: Pairs) -> Pairs:
-    """Places among those that ask and those that are asked, as row numbers of tuples and of the table."""
+    """Convert places in the two indexes to row numbers of tuples and of the table."""
     for i, j in pairs:
         yield (asking[i], fixed[j]) if moving == 0 else (fixed[j], asking[i])
 
 
 def _without_window(moving: int, first: Numbers, last: Numbers) -> pair_loop.PairRanges:
-    """A table has no time: all places are one."""
+    """Return the pairs without a window: a table has no time, so all positions are equal."""
     positions = np.zeros(int(last.max(initial=0)), np.int64)
     return pair_loop.PairRanges(moving, np.zeros(len(first), np.int64), positions, 0, 0, first, last)
 
@@ -266,12 +272,13 @@ def _without_window(moving: int, first: Numbers, last: Numbers) -> pair_loop.Pai
 
 
 def _every(tuples: pa.Table, table: IndexedTable) -> Pairs:
-    """Every pair: in a compiled loop where that pays and leaves little open, else in DuckDB."""
+    """Yield the matching pairs among all pairs: from a compiled loop if that pays and decides most pairs, else from
+    DuckDB."""
     on, pairs = table.step.on, tuples.num_rows * table.rows.num_rows
     left, right = _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r")
-    done = [0, 0]  # rows of each side that are dealt with
+    done = [0, 0]  # processed rows of each side
     if on.native is not None and pairs >= pair_loop.WORTH_COMPILING:
-        moving = int(left.num_rows > right.num_rows)  # the long side is what the loop runs along
+        moving = int(left.num_rows > right.num_rows)  # the inner loop runs along the longer side
         count, along = sorted((left.num_rows, right.num_rows))
         reach = _without_window(moving, np.zeros(count, np.int64), np.full(count, along))
         looped = _loop(on, left, right, reach)
@@ -285,7 +292,7 @@ def _every(tuples: pa.Table, table: IndexedTable) -> Pairs:
 
 
 def _by_duckdb(on: JoinPredicate, left: pa.Table, right: pa.Table, l: int, r: int) -> Pairs:
-    """Pairs of the rows from these on."""
+    """Yield the pairs of the rows from `l` and `r` on."""
     numbered = right.append_column(ROW, pa.array(np.arange(right.num_rows))).slice(r)
     sql = f"SELECT l.{ROW} AS l, r.{ROW} AS r FROM l JOIN r ON {on.sql}"
     most = max(1, MOST_PAIRS_TOGETHER // numbered.num_rows)

@@ -1,25 +1,25 @@
-"""Predicates whose compiled loops leave so many pairs open that DuckDB is faster alone.
+"""Predicates whose compiled loops leave so many pairs in doubt that DuckDB alone is faster.
 
-A pair in doubt is written down and asked for by itself, which costs some ten times of what DuckDB needs for a pair of a whole
-join. So a loop gives up where they are too many, and who ran it hands the rest over; it is noted here, in the process, until
-the task tells the driver.
+A pair in doubt is materialised and evaluated separately, which costs about ten times what DuckDB needs for a pair of a
+whole join. A loop therefore gives up if such pairs are too many, and its caller passes the rest to DuckDB. The process
+notes the predicate here until the task reports it to the driver.
 """
 
 from __future__ import annotations
 
 import threading
 
-TOO_MANY = 1 / 16  # of the pairs; there a pair in doubt costs what the loop has saved
+TOO_MANY = 1 / 16  # share of the pairs at which doubtful pairs cost as much as the loop saves
 TOLERATED_SHARE = (
     1 / 8
-)  # of all pairs: as if so many had been looked at before the first, so that one odd tuple is borne
+)  # of all pairs, counted as compared from the start, so that a few odd tuples do not end the loop
 
 _noted: set[str] = set()
 _lock = threading.Lock()
 
 
 def is_too_many(doubts: int, looked_at: int, pairs: int) -> bool:
-    """Whether a loop is to give up that is to look at so many pairs in all."""
+    """Return whether a loop over `pairs` pairs should give up, given the doubts among those compared so far."""
     return doubts > TOO_MANY * (looked_at + TOLERATED_SHARE * pairs)
 
 
@@ -29,7 +29,7 @@ def note_undecided(predicate: str) -> None:
 
 
 def take_noted() -> list[str]:
-    """The texts of predicates that were noted since it was last asked."""
+    """Return the predicates noted since the last call, and forget them."""
     with _lock:
         found = sorted(_noted)
         _noted.clear()

@@ -1,12 +1,13 @@
-"""Joins of two windows of tuples on any predicate (those with an equality: `headrace.kernels.joins.equijoin`).
+"""Joins of two windows of tuples on any predicate (with an equality: `headrace.kernels.joins.equijoin`).
 
-Invariant: of the pairs (l, r) of the two tables, exactly those are returned that the window admits and for which the
-predicate is true; the predicate is never evaluated on a pair that the window does not admit, unless it cannot fail.
+Invariant: the result has exactly the pairs (l, r) of the two tables that the window admits and for which the predicate
+is true. The predicate is never evaluated on a pair that the window does not admit, unless it cannot fail.
 
-Both kinds of window are strips: a tuple meets those tuples of the other side whose position lies in an interval that
-moves with the tuple's own position. A time join is one strip over `ts`; a count join is two, one for pairs in which L
-came first (over the ranks of L) and one for those in which R did. So one side is cut into slices along the strip, and a
-slice is compared only with the range of the other side that it can reach: the cost follows the window, not the epoch.
+Both kinds of window are strips: a tuple is compared with tuples of the other side whose position is in an interval that
+moves with the tuple's own position. A time join is one strip over `ts`. A count join is two strips: one for pairs in
+which L came first (over the ranks of L) and one for those in which R did. One side is cut into slices along the strip,
+and a slice is compared only with the range of the other side that it can reach. The cost therefore follows the window,
+not the epoch.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ from headrace.kernels.joins.pairs import Count, decide_pairs, join_results, sati
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema
 
-TIME = "__t"  # event time as a plain number
-FEWEST_SLICE_PAIRS = 2_000_000  # not worth a slice of their own
-RANGE_JOIN_PAYS = 100_000_000  # pairs; below, a compiled loop is done before DuckDB has sorted
-WORTH_LOOKING_UP = 1 / 16  # of all pairs; more are faster in a loop, where each costs less
-WORTH_SORTING = 0.75  # of one side met by all of the other: not worth sorting
+TIME = "__t"  # event time as an integer
+FEWEST_SLICE_PAIRS = 2_000_000  # fewer pairs are not worth a separate slice
+RANGE_JOIN_PAYS = 100_000_000  # pairs; with fewer, a compiled loop finishes before DuckDB has sorted
+WORTH_LOOKING_UP = 1 / 16  # share of all pairs; more pairs are faster in a loop, where each costs less
+WORTH_SORTING = 0.75  # share of one side that all of the other reaches; above, sorting does not pay
 
 
 def window_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
-    """The results of all pairs of the two tables, some at a time."""
+    """Yield the results of all pairs of the two tables, in batches."""
     if left.num_rows == 0 or right.num_rows == 0:
         return
     sides = (_with_time(left), _with_time(right))
@@ -45,7 +46,8 @@ def window_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Coun
 
 
 def pairing_method(on: JoinPredicate, *, in_time: bool) -> str:
-    """How the pairs of a join are found, and, where DuckDB is asked for each, what of the predicate is to blame."""
+    """Return how the pairs of a join are found and, if DuckDB checks each pair, which part of the predicate is the
+    reason."""
     blame = "; ".join(map(str, on.obstacles))
     if on.keys:
         beside = "; compiled where a key is hot" if on.residual and in_time else ""
@@ -62,9 +64,9 @@ def pairing_method(on: JoinPredicate, *, in_time: bool) -> str:
 
 
 def _look_up(operator: JoinSpec, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
-    """The pairs of a slice that are near each other, found by binary search. (`strip` is the whole window here.)
+    """Return the results of a slice among the pairs that are near each other, found by binary search.
 
-    Where so many are near that a loop over all of them is faster, it is taken.
+    `strip` is the whole window here. If so many pairs are near that a loop over all pairs is faster, the loop is used.
     """
     assert operator.on.near is not None
     found = band.Candidates.of(operator.on.near, left, right)
@@ -76,7 +78,8 @@ def _look_up(operator: JoinSpec, strip: Strip, left: pa.Table, right: pa.Table, 
 
 
 def _compare(operator: JoinSpec, strip: Strip, left: pa.Table, right: pa.Table, count: Count) -> Iterator[pa.Table]:
-    """Every pair of a slice: in a compiled loop where that pays and leaves little open, else in DuckDB."""
+    """Yield the results of a slice from all pairs: in a compiled loop if that pays and decides most pairs, else in
+    DuckDB."""
     compiled, pairs = operator.on.native, left.num_rows * right.num_rows
     count(pairs)
     most = RANGE_JOIN_PAYS if operator.on.ranges else np.inf
@@ -104,7 +107,7 @@ def _compare(operator: JoinSpec, strip: Strip, left: pa.Table, right: pa.Table, 
 
 
 def slices(strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.Table, pa.Table]]:
-    """Pairs of parts of the two tables that together hold every pair the strip admits, each once."""
+    """Yield parts of the two tables that together contain every pair that the strip admits, each once."""
     moving, fixed = (left, right) if strip.moving == 0 else (right, left)
     if moving.num_rows * fixed.num_rows <= FEWEST_SLICE_PAIRS or _all_in_reach(strip, moving, fixed):
         yield left, right
@@ -120,7 +123,7 @@ def slices(strip: Strip, left: pa.Table, right: pa.Table) -> Iterator[tuple[pa.T
 
 
 def _all_in_reach(strip: Strip, moving: pa.Table, fixed: pa.Table) -> bool:
-    """Whether cutting would save little: the moving side is one slice, and most of the fixed side can be met."""
+    """Return whether slices would save little: the moving side is one slice and reaches most of the fixed side."""
     places, positions = np.asarray(moving.column(strip.moving_column)), np.asarray(fixed.column(strip.fixed_column))
     low, high = places.min(), places.max()
     if high - low > strip.back + strip.ahead:
@@ -138,7 +141,7 @@ def _sorted(table: pa.Table, column: str) -> tuple[pa.Table, Numbers]:
 
 
 def _cuts(strip: Strip, places: Numbers, positions: Numbers) -> Iterator[tuple[int, int]]:
-    """Slices of the moving side: as long as the strip is wide, longer where few tuples can be met."""
+    """Yield slices of the moving side: as long as the strip is wide, longer where they reach few tuples."""
     width = max(strip.back + strip.ahead, 1)
     start = 0
     while start < len(places):
@@ -160,10 +163,10 @@ def _sql(operator: JoinSpec, strip: Strip) -> str:
 
 
 def _condition(operator: JoinSpec, strip: Strip) -> str:
-    """The join condition in the form that DuckDB runs fastest without changing what may be evaluated."""
+    """Return the join condition in the form that DuckDB runs fastest without evaluating more pairs than allowed."""
     window = strip.sql
     if not operator.on.safe:
         return f"CASE WHEN {window} THEN {operator.sql} ELSE false END"
-    if operator.on.ranges:  # a range join on the predicate; the window is kept out of the optimiser's sight
+    if operator.on.ranges:  # a range join on the predicate; CASE hides the window from the optimiser
         return f"{operator.sql} AND CASE WHEN l.{TIME} IS NOT NULL THEN {window} ELSE false END"
     return f"CASE WHEN {operator.sql} THEN {window} ELSE false END"

@@ -1,6 +1,6 @@
-"""Where the bytes of a table are: in memory, or wherever a `BufferAllocator` puts them, such as a file that is mapped.
+"""Allocators of the bytes of a state table: in memory, or elsewhere, such as in a mapped file.
 
-Invariant: a table keeps nothing beyond the end of an epoch but what lies in its areas, so whoever has the areas has the
+Invariant: beyond the end of an epoch, a table keeps nothing outside its areas. A process that has the areas has the
 table.
 """
 
@@ -13,21 +13,22 @@ from headrace.columnar.buffers import Area, zeroed_areas
 
 
 class DamagedTable(Exception):
-    """What is in the areas cannot be what a table wrote there; says where."""
+    """The content of the areas cannot be what a table wrote there. The message names the place."""
 
 
 class BufferAllocator(Protocol):
-    """Where the bytes of a table are."""
+    """An allocator of the areas of one table."""
 
     def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
-        """New areas of so many bytes, all zero, multiple-of-64 aligned: always all areas of the table, at any later time too.
+        """Return new areas of these sizes in bytes, zeroed and aligned to 64 bytes. A call always names all areas of
+        the table.
 
-        Earlier ones stay readable until the next call returns and the caller has copied.
+        Earlier areas stay readable until the next call returns and the caller has copied them.
         """
 
 
 class MemoryAllocator:
-    """Plain memory."""
+    """An allocator in plain memory."""
 
     def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         return zeroed_areas(sizes)

@@ -1,14 +1,14 @@
-"""A keyed table of one substream: what `headrace.processor.ProcessorTable` is when a processor runs.
+"""The state table of one substream: the implementation of `headrace.processor.ProcessorTable`.
 
-Rows have numbers. They lie in a few areas of bytes of a `BufferAllocator` (`row_store.py` says how, `row_layout.py` what is where
-in a row), an index leads from a key to its number, and the numbers of rows that went are given to others. Keys are the
-same value iff their bits are, as they are stored: a null is a value, NaN is NaN, and -0.0 is 0.0.
+Rows have numbers. They are stored in a few areas of bytes of a `BufferAllocator` (`row_store.py` has the operations,
+`row_layout.py` the places within a row). An index maps a key to its number, and numbers of deleted rows are reused. Two
+keys are equal iff their stored bits are: a null is a value, NaN equals NaN, and -0.0 is stored as 0.0.
 
-Invariant: the rows that were loaded, with the `changes` of every call applied in turn, are the rows that are there now. So
-the number of a row that went stays reserved, with its key, until `changes` has told of it. A call that fails changes
-nothing. After `changes` the areas are the table: another process may `reopen` them. A call looks at the rows that it is
-about and at what leads to them, at no others, and never believes what does not agree with its checksum: that is `DamagedTable`,
-and then so is every further call.
+Invariant: the loaded rows, with the `changes` of every call applied in turn, are the present rows. So the number of a
+deleted row stays reserved, with its key, until `changes` has reported it. A call that fails changes nothing. After
+`changes` the areas are the whole table: another process may `reopen` them. A call reads only the rows that it needs and
+the entries that lead to them. If one does not match its checksum, the call raises `DamagedTable`, and so does every
+further call.
 """
 
 from __future__ import annotations
@@ -44,29 +44,29 @@ if TYPE_CHECKING:
 
 MAGIC = 0x65636172_64616568
 TABLE_FORMAT = 2
-HEAD = 32  # words
-SMALLEST = 64  # rows that there is room for at first
+HEAD = 32  # in 64-bit words
+SMALLEST = 64  # rows that a new table has space for
 LOADED = 1 << 20  # rows that are loaded at a time
-SPREAD = 64  # sizes that are chosen from when a table needs more room
-MOST_WORK = 1 << 12  # rows in work that there stays room for between epochs
+SPREAD = 64  # variants of a larger size to choose from
+MOST_WORK = 1 << 12  # changed rows for which space is kept between epochs
 _AS_IT_IS = -1
 
 
 @dataclass(frozen=True)
 class TableChanges:
-    """What happened to a table since it was loaded, or since it was last asked."""
+    """The changes to a table since it was loaded, or since the last call of `changes`."""
 
     put: pa.Table  # whole rows, new or replaced
-    gone: pa.Table  # keys that were there and are no longer
-    old: Numbers  # of each row of `put`, then of `gone`: the epoch that wrote what was there; -1: nothing was
+    gone: pa.Table  # keys that were deleted
+    old: Numbers  # for each row of `put`, then of `gone`: the epoch that wrote the former row; -1: none
 
 
 @dataclass(frozen=True)
 class _Capacity:
-    """What there is room for."""
+    """The numbers of rows and of words of text for which a table has space."""
 
     rows: int
-    text: int  # words
+    text: int  # 64-bit words
 
     def areas(self, layout: RowLayout) -> dict[str, int]:
         heap = 2 * self.rows if layout.due is not None else 4
@@ -75,7 +75,7 @@ class _Capacity:
 
     @property
     def slots(self) -> int:
-        """Of the index: never more than four in seven are taken."""
+        """Return the number of index entries. At most four in seven are used."""
         return self.rows * 7 // 4 + 1
 
 
@@ -90,7 +90,7 @@ class KeyedTable:
         room: BufferAllocator = MEMORY,
         at: Numbers | None = None,
     ) -> None:
-        """at: the epoch that wrote each of the rows."""
+        """Create a table from rows. at: the epoch that wrote each of the rows."""
         self._declare(declared, name, room)
         rows = None if rows is None else self._fit_rows(rows, "what was loaded")
         count = 0 if rows is None else rows.num_rows
@@ -104,7 +104,7 @@ class KeyedTable:
 
     @classmethod
     def reopen(cls, declared: StateTable, name: str, areas: Mapping[str, Area], room: BufferAllocator) -> KeyedTable:
-        """The table that is in these areas, as it was after `changes`."""
+        """Open the table in these areas, as it was after `changes`."""
         table = cls.__new__(cls)
         table._declare(declared, name, room)
         table._open(areas, *table._read_head(areas))
@@ -114,7 +114,7 @@ class KeyedTable:
         from headrace.kernels.keyed import row_store  # loads the compiler, which takes a while
 
         self.declared, self.name = declared, name
-        self.damaged: DamagedTable | None = None  # the first that was met
+        self.damaged: DamagedTable | None = None  # the first damage found
         self._do, self._room = row_store, room
         self._keys = pa.schema([declared.columns.field(key) for key in declared.key])
         self._layout, self._shape, self._fingerprint = _layout(declared)
@@ -122,8 +122,8 @@ class KeyedTable:
     def _open(self, areas: Mapping[str, Area], sizes: _Capacity, counters: Numbers) -> None:
         self._areas = self._do.Areas(*self._arrays(areas), *_no_work(), counters)
         self._bytes, self._sizes = areas, sizes
-        self._lent: Words | None = None  # what the views of columns are views of, once there are any
-        self._stale: list[weakref.ref[Words]] = []  # and were, before the table moved
+        self._lent: Words | None = None  # base of the views of columns, once there are any
+        self._stale: list[weakref.ref[Words]] = []  # earlier bases, from before the table moved
 
     def _arrays(self, areas: Mapping[str, Area]) -> tuple[Words, Words, Words, Numbers]:
         rows, index, text, heap = (np.asarray(areas[name]) for name in ("rows", "index", "text", "heap"))
@@ -150,7 +150,7 @@ class KeyedTable:
         return f"<table {self.name}: {len(self):,} rows>"
 
     def get(self, keys: pa.Table) -> pa.Table:
-        """One row per key asked for, in that order: key columns as asked, the others null where there is no row."""
+        """Return one row per key, in the order of the keys. The other columns are null where there is no row."""
         keys = self._fit_keys(keys, "get")
         rows = self._numbers_of(keys)
         values = iter(self._columns_of(rows, self.declared.values))
@@ -160,11 +160,11 @@ class KeyedTable:
         return pa.Table.from_arrays(found, schema=self.declared.columns)
 
     def has(self, keys: pa.Table) -> pa.BooleanArray:
-        """Whether there is a row, for each key."""
+        """Return for each key whether there is a row."""
         return pa.array(self._numbers_of(self._fit_keys(keys, "has")) >= 0)
 
     def put(self, rows: pa.Table) -> None:
-        """Insert or replace; a key twice in one call is an error."""
+        """Insert or replace rows. A key may occur only once in a call."""
         rows = self._fit_rows(rows, "what was put")
         images, text = self._layout.images(rows, self._layout.words)
         found, hashes = self._find(images, text)
@@ -173,20 +173,20 @@ class KeyedTable:
         self._write(images, text, found, hashes)
 
     def delete(self, keys: pa.Table) -> None:
-        """Keys that are not there are no error."""
+        """Delete rows by key. Keys without a row are ignored."""
         rows = self._numbers_of(self._fit_keys(keys, "delete"))
         self._make_work(len(rows))
         self._demand_whole(self._run(self._do.delete, rows))
 
     def rows(self) -> pa.Table:
-        """All rows in order of the key."""
+        """Return all rows in order of the key."""
         top = self._at.head[self._do.TOP]
         self._demand_whole(self._run(self._do.unsound, np.arange(top)))
         live = np.flatnonzero(self._at.rows[:top, 0] & self._do.LIVE)
         return self._read(self._in_order(live, self.declared.key))
 
     def due(self, time: dt.datetime) -> pa.Table:
-        """The rows whose `due` is not after a time, in order of (due, key)."""
+        """Return the rows whose `due` is not after `time`, in order of (due, key)."""
         if self.declared.due is None:
             msg = f"table {self.name!r} has no due column; declare one: StateTable(key=..., columns=..., due='closes')"
             raise DataError(msg)
@@ -196,12 +196,14 @@ class KeyedTable:
         by_due = [self.declared.due, *(key for key in self.declared.key if key != self.declared.due)]
         return self._read(self._in_order(rows[:found], by_due))
 
-    # --- the fast face -----------------------------------------------------------------------------------------------
+    # --- access by row number
+    # ------------------------------------------------------------------------------------------
 
     def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> Numbers:
-        """The row number of each key, which holds until it is deleted. Where there is none a row is made: zeros and nulls.
+        """Return the row number of each key, valid until the key is deleted. A missing row is created with zeros and
+        nulls.
 
-        A NumPy array will do for a single key of whole numbers.
+        A NumPy array is accepted for a single key of integers.
         """
         images, text = self._images(self._fit_keys(self._as_table(keys), "numbers"))
         self._make_work(len(images))
@@ -211,15 +213,17 @@ class KeyedTable:
 
     @property
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
-        """NumPy views of the columns of numbers, booleans and times, by row number; say by `touched` what was written.
+        """Return NumPy views of the columns of numbers, booleans and times, by row number. Report writes with
+        `touched`.
 
-        Key columns are there to be read. A null reads as 0, NaN or NaT. Take the views after `numbers` and `put`, which
-        move the table when it needs more room: `touched` refuses to be called while anything holds a view of where it was.
+        Key columns are read-only. A null reads as 0, NaN or NaT. Take the views after `numbers` and `put`, which move
+        the table when it needs more space: `touched` raises while any view of the former place exists.
         """
         return _ColumnViews(self)
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
-        """These rows were written through `columns`. A null that still reads as one stays null; a NaT becomes one."""
+        """Report rows that were written through `columns`. A null whose value is unchanged stays null; a NaT becomes a
+        null."""
         given = np.asarray(rows)
         if given.size and given.dtype.kind not in "iu":
             msg = f"table {self.name!r}: touched takes row numbers, as numbers(keys) gives them; found an array of {given.dtype}"
@@ -234,16 +238,16 @@ class KeyedTable:
         self._demand_whole(found)
 
     def _views(self) -> Words:
-        """The rows, as an array that nothing but views of columns are views of."""
+        """Return the rows as an array that only views of columns refer to."""
         if self._lent is None:
             self._lent = np.frombuffer(self._at.rows.data, np.uint64)
         return self._lent.reshape(self._at.rows.shape)
 
     def _demand_no_stale_views(self) -> None:
-        """Whether who has such a view will read it or write it cannot be seen; either would be wrong."""
+        """Raise while views of a former place of the table exist, because reading or writing them would be wrong."""
         if not self._has_stale_views():
             return
-        gc.collect()  # what nobody can reach any more may have one
+        gc.collect()  # unreachable objects may hold one
         if self._has_stale_views():
             msg = (
                 f"table {self.name!r}: columns that were taken before the table moved are still held: what is written there"
@@ -264,7 +268,8 @@ class KeyedTable:
     # --- what the engine calls ---------------------------------------------------------------------------------------
 
     def changes(self, epoch: int = 0) -> TableChanges:
-        """What was put since loading or the last call, and which keys went; in order of the key. It is of this epoch."""
+        """Return the rows put and the keys deleted since loading or the last call, in order of the key. They belong to
+        `epoch`."""
         do = self._do
         work = self._at.work[: self._at.head[do.WORK]]
         flags = self._at.rows[work, 0]
@@ -281,7 +286,7 @@ class KeyedTable:
 
     @property
     def nbytes(self) -> int:
-        """What its areas take."""
+        """Return the size of the areas in bytes."""
         return sum(area.nbytes for area in self._bytes.values())
 
     def _seal(self, epoch: int) -> None:
@@ -299,7 +304,7 @@ class KeyedTable:
 
     @property
     def _at(self) -> row_store.Areas:
-        """The areas, unless they are known to be damaged."""
+        """Return the areas; raise if they are known to be damaged."""
         if self.damaged is not None:
             raise self.damaged
         return self._areas
@@ -322,17 +327,17 @@ class KeyedTable:
         return self._layout.images(keys, self._layout.key_words)
 
     def _numbers_of(self, keys: pa.Table) -> Numbers:
-        """-1 where there is no row."""
+        """Return the row number of each key; -1 where there is no row."""
         return self._find(*self._images(keys))[0]
 
     def _find(self, images: Words, text: Words, does: int = 0) -> tuple[Numbers, Words]:
-        """(numbers, -1 where there is no row; hashes of the keys)."""
+        """Return the row numbers (-1 where there is no row) and the hashes of the keys."""
         numbers, hashes = np.full(len(images), -1), np.zeros(len(images), np.uint64)
         self._demand_whole(self._run(self._do.find, images, text, hashes, numbers, does))
         return numbers, hashes
 
     def _write(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> None:
-        """Put rows of different keys."""
+        """Put rows with different keys."""
         self._make_room(int(np.count_nonzero(numbers < 0)), len(text))
         self._make_work(len(numbers))
         self._make_missing(images, text, numbers, hashes)
@@ -340,13 +345,13 @@ class KeyedTable:
         self._demand_whole(self._run(self._do.write, images, text, numbers))
 
     def _make_missing(self, images: Words, text: Words, numbers: Numbers, hashes: Words) -> None:
-        """Make a row for each key that has none; a key may be there more than once."""
+        """Create a row for each key that has none; a key may occur more than once."""
         missing = np.flatnonzero(numbers < 0)
         if not len(missing):
             return
         first = missing[_first(hashes[missing])]
         self._make_room(len(first), self._layout.key_text(images[first]))
-        if self._make(images, text, numbers, hashes) == self._do.NO_SPACE:  # different keys of one hash
+        if self._make(images, text, numbers, hashes) == self._do.NO_SPACE:  # different keys have the same hash
             self._make_room(len(missing), len(text))
             self._make(images, text, numbers, hashes)
 
@@ -366,12 +371,12 @@ class KeyedTable:
 
     def _read(self, rows: Numbers, schema: pa.Schema | None = None) -> pa.Table:
         if not len(rows) and schema is None:
-            return self._no_rows  # at most ticks nothing is due
+            return self._no_rows  # due rows are rare, so this is the usual case
         schema = schema or self.declared.columns
         return pa.Table.from_arrays(self._columns_of(rows, schema.names), schema=schema)
 
     def _in_order(self, rows: Numbers, by: Sequence[str]) -> Numbers:
-        """Nulls last, NaN above the numbers, text by its bytes."""
+        """Return the rows in order: nulls last, NaN above the numbers, text by its bytes."""
         if len(rows) < 2:
             return rows
         ordered: Numbers = rows[sort_order(self._columns_of(rows, by))]
@@ -385,10 +390,10 @@ class KeyedTable:
             raise DataError(msg)
         return found
 
-    # --- room --------------------------------------------------------------------------------------------------------
+    # --- space -------------------------------------------------------------------------------------------------------
 
     def _make_work(self, rows: int) -> None:
-        """Room for so many more rows in work."""
+        """Make space for `rows` further changed rows."""
         need = int(self._at.head[self._do.WORK]) + rows
         if need > len(self._at.work):
             work, sums = np.empty(2 * need, np.int64), np.empty(2 * need, np.uint64)
@@ -396,9 +401,9 @@ class KeyedTable:
             self._areas = self._at._replace(work=work, sums=sums)
 
     def _make_room(self, rows: int, text: int) -> None:
-        """Room for so many more rows, and for so many more words of text."""
+        """Make space for further rows and for further words of text."""
         do, head, now = self._do, self._at.head, self._sizes
-        text += text // 8  # a value may have that much to spare
+        text += text // 8  # a value may have that much spare space
         need = int(head[do.TOP] + max(rows - head[do.FREES], 0))
         used = int(head[do.TEXT_USED])
         if need <= now.rows and used + text <= now.text:
@@ -413,7 +418,7 @@ class KeyedTable:
         self._move(_Capacity(*sizes), sparse)
 
     def _move(self, sizes: _Capacity, sparse: bool) -> None:
-        """To new areas; if the text is sparse, without what is dead in it."""
+        """Move the table to new areas. sparse: leave out dead text."""
         do, old = self._do, self._at
         areas = self._room.areas(sizes.areas(self._layout))
         new = do.Areas(*self._arrays(areas), *old[4:])
@@ -430,13 +435,13 @@ class KeyedTable:
             self._lent = None
 
     def _thin_heap(self, rows: int) -> None:
-        """Room for entries of so many rows, some of them perhaps the same: by leaving out those that no row has any more."""
+        """Make space in the heap for `rows` rows, by removing entries that no row has any more."""
         heap, head = self._at.heap, self._at.head
         if self.declared.due is None or head[self._do.HEAP] + min(rows, self._sizes.rows) <= len(heap):
             return
         self._demand_whole(self._run(self._do.thin))
         left = heap[: head[self._do.HEAP]]
-        left = left[np.lexsort((left[:, 1], left[:, 0]))]  # what is in order is a heap
+        left = left[np.lexsort((left[:, 1], left[:, 0]))]  # a sorted array is a heap
         left = left[np.append(True, (left[1:] != left[:-1]).any(axis=1))[: len(left)]]
         heap[: len(left)], head[self._do.HEAP] = left, len(left)
 
@@ -459,13 +464,13 @@ class KeyedTable:
             raise self._remember(f"its areas have {found} bytes; expected {sizes.areas(self._layout)}")
         return sizes, head[4 : 4 + self._do.COUNTERS].copy()
 
-    # --- what is refused ---------------------------------------------------------------------------------------------
+    # --- checks of arguments -----------------------------------------------------------------------------------------
 
     def _fit_rows(self, rows: Any, what: str) -> pa.Table:
         return coerce_rows(rows, self.declared.columns, f"table {self.name!r}: {what}")
 
     def _fit_keys(self, keys: Any, verb: str) -> pa.Table:
-        """The key columns alone: tuples and rows can be asked with as they are."""
+        """Return the key columns alone, so that whole tuples and rows can be used as keys."""
         if isinstance(keys, pa.Table) and all(keys.column_names.count(name) == 1 for name in self._keys.names):
             keys = keys.select(self._keys.names)
         return coerce_rows(keys, self._keys, f"table {self.name!r}: what {verb} was asked for", "the key columns")
@@ -487,7 +492,7 @@ class KeyedTable:
 
 
 class _ColumnViews(Mapping[str, npt.NDArray[Any]]):
-    """The columns of fixed width as NumPy arrays, when they are asked for."""
+    """The columns of fixed width as NumPy arrays, created on access."""
 
     def __init__(self, table: KeyedTable) -> None:
         self._table = table
@@ -511,7 +516,7 @@ class _ColumnViews(Mapping[str, npt.NDArray[Any]]):
 
 @functools.lru_cache(maxsize=256)
 def _layout(declared: StateTable) -> tuple[RowLayout, tuple[Any, ...], int]:
-    """Where the columns stand, in the compiler's words too, and a number that says so."""
+    """Return the layout, its form for compiled code, and a fingerprint of both."""
     from headrace.kernels.keyed import row_store
 
     layout = RowLayout(declared)
@@ -535,17 +540,18 @@ def _no_work() -> tuple[Numbers, Words]:
 
 
 def _enlarged(size: int, need: int, most: int, spread: int) -> int:
-    """So that it is not soon needed again; by more or less, so that tables that grow alike do not all move in one epoch."""
+    """Return a larger size, which is not soon too small. `spread` varies it, so that similar tables do not all move in
+    one epoch."""
     return size if need <= size // 2 else max(size, min(need + need // 2 + need * spread // (4 * SPREAD), most))
 
 
 def _first(hashes: Words) -> Numbers:
-    """Where each is for the first time."""
+    """Return the first position of each different hash."""
     return np.unique(hashes, return_index=True)[1]
 
 
 def _has_twins(hashes: Words) -> bool:
-    """Whether two keys may be the same; if not, they are not."""
+    """Return whether two keys may be equal: equal hashes."""
     ordered = np.sort(hashes)
     return bool((ordered[1:] == ordered[:-1]).any())
 
@@ -555,4 +561,4 @@ def _words(keys: pa.Table, row: int) -> str:
 
 
 def _sum(said: Any) -> int:
-    return xxhash.xxh3_64_intdigest(said) >> 1  # a positive number of 64 bits
+    return xxhash.xxh3_64_intdigest(said) >> 1  # a positive 64-bit number

@@ -1,14 +1,15 @@
-"""Values of nested types as bytes, and back: lists, structs and maps of anything that a stream carries.
+"""Packing of nested values into bytes, and back: lists, structs and maps of all types that a stream can have.
 
-The bytes of a value are those of a column with just this value, part by part: which are not null (a byte each), then
+The bytes of a value are those of a column with only this value, part by part: which elements are not null (a byte
+each), then
 
     of fixed width    the values
-    text, bytes       the lengths (4 bytes each), then all of it
+    text, bytes       the lengths (4 bytes each), then all texts
     lists, maps       the lengths, then the elements as a column
     structs           the fields, each as a column
 
-Invariant: `unpack_values(kind, pack_values(values))` is `values`. How many values a part has follows from what was read before it, so
-the bytes need no marks; whoever keeps them sees to it that they are those that were written.
+Invariant: `unpack_values(kind, pack_values(values))` is `values`. The number of values in a part follows from the parts
+read before it, so the bytes need no separators. The caller must make sure that the bytes are unchanged.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class PackedValues:
-    """Values of variable width: their bytes, somewhere in `data`."""
+    """Values of variable width: their bytes, as ranges of `data`."""
 
     data: Bytes
     starts: Numbers
     lengths: Numbers
-    valid: Mask | None  # which of them are not null; None: all
+    valid: Mask | None  # which values are not null; None: all
 
 
 def pack_values(values: pa.ChunkedArray) -> PackedValues:
@@ -56,7 +57,7 @@ def _packed(values: pa.Array) -> tuple[Bytes, Numbers]:
 
 
 def unpack_values(kind: pa.DataType, found: PackedValues) -> pa.Array:
-    """The values as one array."""
+    """Return the values as one array."""
     assert found.valid is not None
     some = np.flatnonzero(found.valid)
     values = _Reader(found.data, found.starts[some]).column(kind, np.ones(len(some), np.int64))
@@ -75,7 +76,8 @@ def copy(source: Bytes, starts: Numbers, lengths: Numbers, target: Bytes, places
 
 
 def read_only(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Not to be written: the compiler makes a loop of its own for every mixture of such arrays and others."""
+    """Return a read-only view. The compiler makes a separate loop for every combination of writable and read-only
+    arrays."""
     found = values.view()
     found.setflags(write=False)
     return found
@@ -86,7 +88,7 @@ def bytes_of(buffer: pa.Buffer | None) -> Bytes:
 
 
 def raw(values: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """Values of fixed width as they lie in memory; booleans a byte each."""
+    """Return values of fixed width as they are in memory; booleans as one byte each."""
     start, stop = values.offset, values.offset + len(values)
     data = bytes_of(values.buffers()[1])
     if dtype == np.bool_:
@@ -100,12 +102,12 @@ def from_raw(kind: pa.DataType, values: npt.NDArray[Any], valid: Mask) -> pa.Arr
 
 
 def valid(values: pa.Array | pa.ChunkedArray) -> Mask:
-    """Which values are not null."""
+    """Return which values are not null."""
     return np.asarray(values.is_valid())
 
 
 def offsets(values: pa.Array) -> Numbers:
-    """Of text or bytes: where each begins, and where the last one ends."""
+    """Return where each text or bytes value starts, and where the last one ends."""
     wide = pa.types.is_large_binary(values.type)
     if not len(values):
         return np.zeros(1, np.int64)
@@ -123,13 +125,11 @@ def _bits(values: Mask) -> pa.Buffer:
 
 # --- writing ---------------------------------------------------------------------------------------------------------
 
-ColumnSlice = tuple[
-    Bytes, Numbers, Numbers
-]  # bytes, and where in them what belongs to each value begins and how long it is
+ColumnSlice = tuple[Bytes, Numbers, Numbers]  # bytes; where the part of each value starts in them; its length
 
 
 def _parts(values: pa.Array, start: Numbers, stop: Numbers) -> list[ColumnSlice]:
-    """The parts of a column from some places to others."""
+    """Return the parts of a column, for each value from `start` to `stop`."""
     t, kind = pa.types, values.type
     found: list[ColumnSlice] = [(valid(values).view(np.uint8), start, stop - start)]
     if t.is_struct(kind):
@@ -163,7 +163,7 @@ def _dtype(kind: pa.DataType) -> np.dtype[Any]:
 
 
 class _Reader:
-    """Takes the next part of all values at once."""
+    """Reads the next part of all values at once."""
 
     def __init__(self, data: Bytes, at: Numbers) -> None:
         self._data, self._at = data, at.copy()
@@ -175,7 +175,7 @@ class _Reader:
         return found
 
     def column(self, kind: pa.DataType, counts: Numbers) -> pa.Array:
-        """A column of so many elements of each value."""
+        """Read a column that has `counts` elements of each value."""
         t, rows = pa.types, int(counts.sum())
         buffers = [bitmap(self._next(counts).view(np.bool_))]
         if t.is_struct(kind):

@@ -1,9 +1,9 @@
-"""A processor called on one substream: what it is handed, when it ticks, and whether what it puts out can be meant.
+"""The calls of a processor on one substream: their tuples, their times, and the checks of their output.
 
-Invariant: which calls are made, and in which order relative to the tuples, follows from the substream and the watermarks
-alone: the calls of all epochs, one after the other, are those of a run in one epoch, but for where `process` is cut; and
-there tuples of one `ts` stay together, because a watermark and a tick stand between times. Everything that goes wrong in a
-call is a DataError that names processor, substream, method and times, and the line of the user's code.
+Invariant: the calls, and their order relative to the tuples, follow only from the substream and the watermarks. The
+calls of all epochs in turn equal those of a run in one epoch, except for where `process` is cut; tuples with one `ts`
+stay together, because watermarks and ticks are between times. Every error in a call is a `DataError` that names
+processor, substream, method and times, and the line of the user's code.
 """
 
 from __future__ import annotations
@@ -32,25 +32,25 @@ from headrace.support.argument_errors import describe_argument
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER, to_datetime
 from headrace.support.secrets import resolve_secrets
 
-MOST_TICKS = 100_000  # of a substream in one epoch
-MOST_OWNERS = 16  # operators of runs
+MOST_TICKS = 100_000  # ticks of a substream in one epoch
+MOST_OWNERS = 16  # pairs of run and operator
 MOST_COPIES = 10_000  # opened processors that a process keeps
-SHOWN_FRAMES = 3  # of the innermost calls, shown beside the method itself
+SHOWN_FRAMES = 3  # innermost calls that are shown besides the method
 _OWN = str(Path(__file__).parents[1])
 
 
-# --- when it ticks ---------------------------------------------------------------------------------------------------
+# --- times of ticks --------------------------------------------------------------------------------------------------
 
 
 def ticks_due(
     every: int | None, first: int | None, before: int, after: int, last: int | None, reached: int = NEVER
 ) -> range:
-    """The times to tick at while the watermark goes from `before` to `after`, in microseconds.
+    """Return the times of the ticks while the watermark moves from `before` to `after`, in microseconds.
 
-    every   multiples of which are ticks, from 1970 on and back; None: it does not tick
-    first   the first `ts` of the substream, this epoch's tuples included; None: it has had no tuple
-    last    the last `ts` of the whole stream that was split; needed at the end, where `after` is FOREVER
-    reached  the watermark before the end; it may be ahead of what was split
+    every    ticks are multiples of this number, counted from 1970; None: no ticks
+    first    the first `ts` of the substream, this epoch's tuples included; None: it has had no tuple
+    last     the last `ts` of the whole stream that was split; needed at the end, where `after` is FOREVER
+    reached  the watermark before the end; it may be later than the last split tuple
     """
     if every is None or first is None:
         return range(0)
@@ -61,16 +61,16 @@ def ticks_due(
 
 
 def _next(time: int, every: int) -> int:
-    """The first multiple after a time."""
+    """Return the first multiple of `every` after a time."""
     return (time // every + 1) * every
 
 
-# --- its calls -------------------------------------------------------------------------------------------------------
+# --- calls -----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class ProcessorCall:
-    """One call of a processor, for errors and for the times that it may put out."""
+    """One call of a processor, for errors and for the check of output times."""
 
     declared: Declaration
     substream: int
@@ -88,12 +88,12 @@ class ProcessorCall:
 
     @property
     def place(self) -> str:
-        """The method and the substream, which cost little to put into words."""
+        """Return the method and the substream, a text that is cheap to build."""
         return f"{self.declared.name}.{self.method} on substream {self.substream}"
 
 
 class _Tables(dict[str, ProcessorTable]):
-    """The tables of a processor; says which there are."""
+    """The state tables of a processor. An unknown name raises an error that lists the tables."""
 
     def __missing__(self, name: str) -> ProcessorTable:
         known = ", ".join(self) or "none; declare it: tables = {name: headrace.StateTable(...)}"
@@ -109,9 +109,10 @@ def run_processor(
     ticks: Sequence[int],
     end: int | None,
 ) -> Iterator[tuple[int, pa.Table]]:
-    """Hand over tuples, which are in sequence, and ticks, then the end if it is one; (number of the output, rows) as they come.
+    """Pass tuples (in sequence) and ticks to a processor, then `end` unless it is None; yield (number of the output,
+    rows).
 
-    What is not asked for is not called: go through all of it.
+    The calls happen while the caller iterates, so it must consume all results.
     """
     _check_ticks(declared, substream, ticks)
     state = _Tables(state)
@@ -157,12 +158,12 @@ def _called(
     return _checked(call, put)
 
 
-# --- what it puts out ------------------------------------------------------------------------------------------------
+# --- output ----------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class _CallOutput:
-    """One output of a call, in words; there are many calls, and words are needed when one is wrong."""
+    """The name of one output of a call, built only for error messages because calls are frequent."""
 
     call: ProcessorCall
     output: str
@@ -173,7 +174,7 @@ class _CallOutput:
 
 
 def _checked(call: ProcessorCall, put: Any) -> Iterator[tuple[int, pa.Table]]:
-    """What a call put out, by the number of the output, in the declared schema."""
+    """Yield the number and rows of each output of a call, in the declared schema."""
     if put is None:
         return
     by_name = _by_name(call, put)
@@ -187,7 +188,7 @@ def _checked(call: ProcessorCall, put: Any) -> Iterator[tuple[int, pa.Table]]:
 
 
 def _in_utc(given: Any) -> Any:
-    """An event time without a zone is one in UTC, as it is in a source."""
+    """Return the table with an event time without a zone as UTC, as sources treat it."""
     if isinstance(given, pa.Table) and given.column_names.count(TS) == 1:
         kind = given.schema.field(TS).type
         if pa.types.is_timestamp(kind) and not kind.tz:
@@ -232,18 +233,19 @@ def _check_times(call: ProcessorCall, rows: pa.Table, what: _CallOutput) -> None
         raise DataError(msg)
 
 
-# --- what goes wrong -------------------------------------------------------------------------------------------------
+# --- errors ----------------------------------------------------------------------------------------------------------
 
 
 def user_code_error(what: str, error: BaseException) -> DataError:
-    """The error of a user's code, with the lines it came from: it may cross processes as text."""
+    """Return an error for a failure in user code, with the lines that raised it as text, because it may cross
+    processes."""
     own = isinstance(error, HeadraceError)
     summary = str(error) if own else "".join(traceback.format_exception_only(error)).strip()
     return DataError(f"{what}, failed: {summary}\n{_lines(error)}".rstrip())
 
 
 def _lines(error: BaseException) -> str:
-    """The method of the user's, and the innermost calls; what headrace itself does below them tells nobody anything."""
+    """Return the user's method and the innermost calls. Calls of headrace below them are omitted."""
     frames = traceback.extract_tb(error.__traceback__)[1:]  # the first is `call_user_code`
     if isinstance(error, HeadraceError):
         while len(frames) > 1 and frames[-1].filename.startswith(_OWN):
@@ -263,9 +265,9 @@ def _time(micros: int) -> str:
 
 
 class ProcessorCopies:
-    """Opened copies of processors, one for each substream: those that were used last, of few owners.
+    """Opened copies of processors, one for each substream: the most recently used, of a few owners.
 
-    Python workers outlive runs, and nobody tells them that one has ended.
+    Python workers outlive runs and are not notified when a run ends.
     """
 
     def __init__(self, most: int = MOST_COPIES, owners: int = MOST_OWNERS) -> None:
@@ -273,13 +275,13 @@ class ProcessorCopies:
         self.forget()
 
     def forget(self) -> None:
-        """As a process begins; a forked one has copies of its own, and nobody else's lock."""
+        """Start without copies. A forked process needs its own copies and its own lock."""
         self._kept: OrderedDict[tuple[str, int, int], Processor] = OrderedDict()
         self._owners: OrderedDict[str, None] = OrderedDict()
         self._lock = threading.RLock()
 
     def copy_of(self, processor: Processor, owner: str, substream: int, substreams: int) -> Processor:
-        """The copy that a substream has in this process, opened; `owner` tells runs, operators and settings apart."""
+        """Return the opened copy for a substream in this process. owner: identifies run, operator and settings."""
         key = (owner, substream, substreams)
         with self._lock:
             self._use(owner)

@@ -1,11 +1,12 @@
-"""Where the columns of a keyed table stand in its rows, and how they are read and written.
+"""The layout of rows of a state table: the place of each column, and how rows are read and written.
 
-A row is some words of 8 bytes. The first holds flags and which values are not null (of many columns, further words too);
-then the values of fixed width, as wide as they are, and a word for each value of variable width, which is in the text:
-the bytes of text, or a nested value as `packed_values` has it.
+A row is several words of 8 bytes. The first word has flags and the validity of the values (tables with many columns
+have further words for this). Then follow the values of fixed width, in their own width, and one word for each value of
+variable width. That word refers to the text area, which has the bytes of a text, or a nested value as `packed_values`
+writes it.
 
-Invariant: what is read of a row is bit by bit what was written. Bits that no value has are zero, a null has one form, and
-so have values of the key (see `_one_form`): the keys of two rows are the same iff their bits and their text are.
+Invariant: a row reads as the same bits that were written. Unused bits are zero, and a null and each key value have only
+one form (see `_one_form`). The keys of two rows are therefore equal iff their bits and texts are.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ Mask = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
 WORD = 8
-FLAGS = 8  # bits of the first word that are not about values
+FLAGS = 8  # bits of the first word that are not validity
 IN_FIRST = 24  # columns whose validity is in the first word
 MOST_ARRAY_BYTES = 1 << 30  # bytes of text or nested values that are read into one array
 
-# `records` is compiled with these, and kept: whoever changes them changes that file too
-LENGTH_BITS = 31  # of the word that says where a value of variable width is; the others are its first word there
+# `row_store` is compiled with these values and cached, so a change to them must also change that file
+LENGTH_BITS = 31  # length bits of the word for a value of variable width; the other bits are its first word in the text
 LENGTH = (1 << LENGTH_BITS) - 1
 COUNTS, FLOATS, TIMES = range(3)  # kinds of columns that may be written in place
-NEVER = np.iinfo(np.int64).max  # the bound of a row that has no entry among those that are due
+NEVER = np.iinfo(np.int64).max  # the bound of a row without an entry in the heap
 
 
 @dataclass(frozen=True)
@@ -47,9 +48,9 @@ class RowColumn:
     name: str
     kind: pa.DataType
     is_key: bool
-    dtype: np.dtype[Any] | None  # of the values in a row; None: they are in the text
-    nothing: Any  # what stands there for a null: what can be no value, where the type has such a thing
-    offset: int  # bytes from the beginning of the row
+    dtype: np.dtype[Any] | None  # type of the values in a row; None: they are in the text
+    nothing: Any  # stored for a null: a pattern that is not a value, if the type has one
+    offset: int  # bytes from the start of the row
     valid_word: int
     valid_bit: int
 
@@ -59,35 +60,35 @@ class RowColumn:
 
     @property
     def is_face(self) -> bool:
-        """Whether it may be seen as an array: numbers, booleans, dates and times."""
+        """Return whether the column can be viewed as an array: numbers, booleans, dates and times."""
         return self.dtype is not None and not pa.types.is_decimal(self.kind)
 
     @property
     def counts(self) -> bool:
-        """A number or a boolean: begins at zero."""
+        """Return whether the column has numbers or booleans, which start at zero in a new row."""
         return self.is_face and not pa.types.is_temporal(self.kind)
 
     def bits(self) -> Words:
-        """Which bits of the words from `word` on are its value."""
+        """Return which bits of the words from `word` on are the value."""
         width = WORD if self.dtype is None else self.dtype.itemsize
         marks = np.zeros(-(-(self.offset % WORD + width) // WORD) * WORD, np.uint8)
         marks[self.offset % WORD : self.offset % WORD + width] = 0xFF
         return marks.view(np.uint64)
 
     def face(self, rows: Words) -> Values:
-        """The values of all rows, to be read and written in place."""
+        """Return the values of all rows, which can be read and written in place."""
         assert self.dtype is not None
         found: Values = rows.view(np.uint8)[:, self.offset : self.offset + self.dtype.itemsize].view(self.dtype)[:, 0]
         return found
 
     def shown(self, rows: Words) -> Values:
-        """As NumPy knows them."""
+        """Return the values as NumPy types."""
         found = self.face(rows)
         return found.view(f"datetime64[{self.kind.unit}]") if pa.types.is_timestamp(self.kind) else found
 
 
 def _form(kind: pa.DataType) -> tuple[np.dtype[Any] | None, Any]:
-    """(how NumPy holds values of fixed width, if they are; what stands for a null among them)."""
+    """Return the NumPy type of values of fixed width (else None), and the pattern stored for a null."""
     t = pa.types
     if t.is_decimal(kind):
         return np.dtype(f"V{kind.byte_width}"), np.zeros((), f"V{kind.byte_width}")
@@ -100,7 +101,7 @@ def _form(kind: pa.DataType) -> tuple[np.dtype[Any] | None, Any]:
     return (np.dtype(kind.to_pandas_dtype()), 0) if t.is_integer(kind) or t.is_boolean(kind) else (None, None)
 
 
-# --- where they stand ------------------------------------------------------------------------------------------------
+# --- places ----------------------------------------------------------------------------------------------------------
 
 
 class RowLayout:
@@ -123,10 +124,10 @@ class RowLayout:
         self.columns = {name: found[name] for name in declared.columns.names}
         self.bound = self._place(WORD) // WORD if declared.due is not None else None
         self.due = declared.due
-        self.words = max(-(-len(self._taken) // WORD), 2) + 1  # the last is nobody's column: when the row was written
+        self.words = max(-(-len(self._taken) // WORD), 2) + 1  # the last word is the epoch that wrote the row
 
     def _place(self, width: int) -> int:
-        """The first free bytes, aligned as the value must be."""
+        """Reserve the first free bytes with the alignment of the value."""
         align = min(width, WORD)
         offset = next(at for at in range(0, len(self._taken) + align, align) if not any(self._taken[at : at + width]))
         self._taken.extend(bytes(max(offset + width - len(self._taken), 0)))
@@ -134,12 +135,12 @@ class RowLayout:
         return offset
 
     def texts(self) -> list[RowColumn]:
-        """Columns of variable width, those of the key first."""
+        """Return the columns of variable width, those of the key first."""
         found = [column for column in self.columns.values() if column.dtype is None]
         return sorted(found, key=lambda column: not column.is_key)
 
     def masks(self) -> tuple[Words, Words, Words]:
-        """(which bits are the key, which are values of fixed width or validity, which say where text is)."""
+        """Return masks of the bits of the key, of values of fixed width and validity, and of references to text."""
         key, plain, slots = np.zeros((3, self.words), np.uint64)
         for column in self.columns.values():
             bits = column.bits()
@@ -152,7 +153,8 @@ class RowLayout:
         return key, plain, slots
 
     def made(self) -> Words:
-        """A row that somebody is about to write in place: numbers at zero, anything else null; its key is left out."""
+        """Return the row that is created for writing in place, without its key: numbers are zero, everything else is
+        null."""
         row = np.zeros((1, self.words), np.uint64)
         for column in self.columns.values():
             if column.is_key or column.dtype is None:
@@ -166,7 +168,7 @@ class RowLayout:
         return row.ravel()
 
     def faces(self) -> Numbers:
-        """Columns that may be written in place: word, shift, bits, kind, word and bit of validity."""
+        """Return the columns that may be written in place: word, shift, bits, kind, word and bit of validity."""
         found = [
             [c.word, c.offset % WORD * 8, c.dtype.itemsize * 8, _kind(c), c.valid_word, c.valid_bit]
             for c in self.columns.values()
@@ -175,7 +177,7 @@ class RowLayout:
         return np.array(found, np.int64).reshape(-1, 6)
 
     def due_place(self) -> Numbers:
-        """The word of the time that rows are due at, the word and bit of its validity, the word of the bound; or nothing."""
+        """Return the word of `due`, the word and bit of its validity, and the word of the bound; empty without `due`."""
         if self.due is None or self.bound is None:
             return np.zeros(0, np.int64)
         column = self.columns[self.due]
@@ -184,12 +186,12 @@ class RowLayout:
     # --- keys --------------------------------------------------------------------------------------------------------
 
     def key_text(self, images: Words) -> int:
-        """The words of text that the keys of these rows take."""
+        """Return the words of text that the keys of these rows take."""
         slots = images[:, [column.word for column in self.texts() if column.is_key]]
         return int((((slots & np.uint64(LENGTH)) + np.uint64(WORD - 1)) // np.uint64(WORD)).sum())
 
     def keys(self, images: Words, text: Words) -> list[tuple[bytes, ...]]:
-        """Keys that Python can compare."""
+        """Return keys that Python can compare."""
         key, plain, _ = self.masks()
         words = images & (key & plain)[: self.key_words]
         places = [column.word for column in self.texts() if column.is_key]
@@ -201,7 +203,7 @@ class RowLayout:
     # --- from Arrow to rows ------------------------------------------------------------------------------------------
 
     def images(self, table: pa.Table, words: int) -> tuple[Words, Words]:
-        """(rows as they would be stored, or the first words of them; the text that they speak of)."""
+        """Return rows as they would be stored (or their first words), and the text that they refer to."""
         images = np.zeros((table.num_rows, words), np.uint64)
         packed: list[tuple[RowColumn, PackedValues]] = []
         for name in table.column_names:
@@ -225,7 +227,7 @@ class RowLayout:
     def read(
         self, rows: Words, text: Words, numbers: Numbers, names: Sequence[str]
     ) -> list[pa.Array | pa.ChunkedArray]:
-        """The columns of these rows; a number below 0 is a row that is not there: null."""
+        """Return columns of these rows. A negative number is a missing row, with nulls."""
         found = rows[numbers]
         there = None if not len(numbers) or numbers.min() >= 0 else numbers >= 0
         return [_read(self.columns[name], found, text, there) for name in names]
@@ -237,7 +239,7 @@ def _text_at(text: Words, slot: int) -> bytes:
 
 
 def _kind(column: RowColumn) -> int:
-    """How a value is told from none: see `records.touch`."""
+    """Return how nulls are recognised in the column: see `row_store.touch`."""
     if pa.types.is_floating(column.kind):
         return FLOATS
     return COUNTS if column.counts else TIMES
@@ -260,7 +262,7 @@ def _validity(place: int) -> tuple[int, int]:
 
 
 def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """With one form of each key: doubles have two zeros, and many NaNs."""
+    """Return key values with one form each: a float has two zeros and many NaNs."""
     if not pa.types.is_floating(values.type):
         return values
     zero, nan = pa.scalar(0.0, values.type), pa.scalar(float("nan"), values.type)
@@ -268,7 +270,7 @@ def _one_form(values: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _raw(column: RowColumn, values: pa.ChunkedArray) -> tuple[Values, Mask | None]:
-    """(values of fixed width, which of them are not null, or None: all)."""
+    """Return values of fixed width, and which of them are not null (None: all)."""
     assert column.dtype is not None
     pieces = [packed_values.raw(chunk, column.dtype) for chunk in values.chunks]
     found = pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, column.dtype), *pieces])
@@ -295,7 +297,8 @@ def _packed(values: pa.ChunkedArray) -> PackedValues:
 
 
 def _texts(images: Words, packed: Sequence[tuple[RowColumn, PackedValues]]) -> Words:
-    """The values of variable width one behind the other, each from a word on; the rows are told where."""
+    """Return the values of variable width one after the other, each from a new word on, and store the references in the
+    rows."""
     sizes = [(found.lengths + WORD - 1) // WORD for _, found in packed]
     text = np.zeros(sum(int(size.sum()) for size in sizes), np.uint64)
     end = 0
@@ -324,7 +327,7 @@ def _read_text(column: RowColumn, slots: Words, text: Words, valid: Mask) -> pa.
 
 
 def _pieces(kind: pa.DataType, text: Values, starts: Numbers, lengths: Numbers, valid: Mask) -> list[pa.Array]:
-    """The values in arrays that are not too long: halved until they are not."""
+    """Return the values as arrays of limited length, by halving."""
     ends = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=ends[1:])
     half = len(starts) // 2

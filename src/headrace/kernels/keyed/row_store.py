@@ -1,20 +1,20 @@
 # mypy: disable-error-code="no-untyped-def"
-"""The rows, the index and the heap of a keyed table: compiled loops over its areas.
+"""The rows, the index and the heap of a state table: compiled loops over its areas.
 
-    a row     word 0: checksum (32 bits), which values are there (24), flags (8); then values, as `columns.Layout` has them;
-              the last word is the epoch whose changes had the row
-    index     open addressing by the key: row (30 bits), tag (26), check (8). The tag says where an entry belongs too, so the
-              index is enlarged, and entries are taken out, without a look at a row
-    heap      (time, row and check): every live row that has a time has an entry that is no later. `bound`, a word of the
-              row, is that entry's time; entries of another time, or of a row that went, are left to be dropped
+    a row     word 0: checksum (32 bits), validity of values (24), flags (8); then values, as `row_layout.RowLayout` places
+              them; the last word is the epoch whose changes contained the row
+    index     open addressing by the key: row (30 bits), tag (26), check (8). The tag also gives the home place of an entry, so
+              the index is enlarged, and entries are removed, without reading rows
+    heap      (time, row and check): every live row that has a time has an entry with that time or an earlier one. `bound`, a
+              word of the row, is the time of that entry; other entries, and those of deleted rows, are dropped later
 
-Invariant: whatever is read of an area is held against its check before anything follows from it, and no number read there
-is used as a place before it is known to be one. An entry, or a row at rest, in which one bit is not what was written is
-never taken for another; nor is a page of zeros. Rows in work (written, or handed out to be, since the last `seal`) have
-their place in the list of work instead of a checksum, and count as such only if that list has them there.
+Invariant: everything read from an area is verified by its check before it is used, and no number read there is used as
+a place before its range is known. An entry, or a row at rest, with one wrong bit is never taken for another one; nor is
+a page of zeros. Rows in work (written, or handed out for writing, since the last `seal`) have their place in the list
+of work instead of a checksum, and are valid only if that list has them at this place.
 
-What is called from outside takes `Areas` and `ColumnShape` as plain tuples, of which the compiler knows the types much sooner.
-All functions that meet damage return where: `whole` or `damage(area, place)`.
+Functions called from outside take `Areas` and `ColumnShape` as plain tuples, because the compiler infers those types
+much faster. All functions that find damage return its place: `WHOLE` or `damage(area, place)`.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ U = np.uint64
 Words = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
-# flags of a row; at rest it is LIVE or FREE and nothing else
+# flags of a row; a row at rest is LIVE or FREE and has no other flag
 LIVE, WORKING, CHANGED, NEW, FREE = U(1), U(2), U(4), U(8), U(16)
 FLAGS, CONTENT, HALF, NO_SUM = U(0xFF), U(0xFFFFFFFF), U(32), U(1 << 32)
 
-# where a value of variable width is: its first word in the text, and its length in bytes
+# reference to a value of variable width: its first word in the text, and its length in bytes
 LENGTH, LENGTH_BITS = U(row_layout.LENGTH), U(row_layout.LENGTH_BITS)
 
 ROW_BITS, TAG_BITS = 30, 26
@@ -45,7 +45,7 @@ MOST_ROWS, MOST_TEXT = 1 << ROW_BITS, 1 << 33
 TAG_SHIFT, CHECK_SHIFT, FROM_HASH = U(ROW_BITS), U(ROW_BITS + TAG_BITS), U(64 - TAG_BITS)
 ROW_MASK, TAG_MASK, CHECK_MASK = U(MOST_ROWS - 1), U((1 << TAG_BITS) - 1), U(0xFF << (ROW_BITS + TAG_BITS))
 CHECKED = U(0xA5)
-EMPTY_ENTRY = U(0x5A << (ROW_BITS + TAG_BITS))  # its check is wrong in all of its bits
+EMPTY_ENTRY = U(0x5A << (ROW_BITS + TAG_BITS))  # all bits of its check are wrong
 
 FACTOR, SEED_KEY, SEED_ROW, SEED_HEAP = (
     U(0x9E3779B97F4A7C15),
@@ -54,9 +54,9 @@ FACTOR, SEED_KEY, SEED_ROW, SEED_HEAP = (
     U(0xA4093822299F31D0),
 )
 
-LONG_VALUE_WORDS = 16  # words of a value whose sum is taken in four
+LONG_VALUE_WORDS = 16  # longer values are summed in four lanes
 
-# counters, in the head
+# counters in the head
 TOP, ROWS, FREE_LIST, FREES, TEXT_USED, TEXT_LIVE, HEAP, WORK = range(8)
 COUNTERS = 8
 
@@ -64,8 +64,8 @@ WHOLE, UNTOLD, NO_SPACE, NO_ROW = -1, -2, -3, -4
 IN_ROWS, IN_INDEX, IN_HEAP = range(3)
 AREAS = 4
 
-MAKE, HOLD = 1, 2  # what `find` does beside finding
-ABREAST = 32  # keys whose entries and rows are fetched from memory at a time
+MAKE, HOLD = 1, 2  # options of `find`
+ABREAST = 32  # keys whose entries and rows are prefetched together
 
 
 class Areas(NamedTuple):
@@ -75,24 +75,22 @@ class Areas(NamedTuple):
     entries: Words  # of the index
     text: Words
     heap: Numbers  # [entry, (time, row and check)]
-    work: Numbers  # rows that are no longer at rest
-    sums: Words  # their checksums, as they were
+    work: Numbers  # rows in work
+    sums: Words  # checksums of these rows when they were at rest
     head: Numbers
 
 
 class ColumnShape(NamedTuple):
-    """What the loops must know of the columns."""
+    """The facts about the columns that the loops need."""
 
-    key: Words  # in the first words of a row: which bits are the key
-    plain: Words  # in all of them: which bits are copied when a row is put
-    slots: Words  # and which say where a value of variable width is
-    made: Words  # a row that was made by asking for it
-    texts: Numbers  # the words of these, those of the key first
+    key: Words  # which bits of the first words of a row are the key
+    plain: Words  # which bits are copied when a row is put
+    slots: Words  # which bits refer to a value of variable width
+    made: Words  # a row that `find` creates
+    texts: Numbers  # the words that refer to text, those of the key first
     key_texts: int
-    faces: (
-        Numbers  # [column that may be written in place, (word, shift, bits, kind, its word of validity, its bit there)]
-    )
-    due: Numbers  # (word of the time, its word of validity, its bit there, word of the bound), or nothing
+    faces: Numbers  # [column that may be written in place, (word, shift, bits, kind, word and bit of its validity)]
+    due: Numbers  # (word of the time, word and bit of its validity, word of the bound), or empty
 
 
 @compile_inner
@@ -116,7 +114,7 @@ def words_of(slot):
 
 @compile_inner
 def room_of(slot):
-    """Words that a value has for itself: of a long one up to an eighth more, so that it can become a little longer."""
+    """Return the words reserved for a value. A long value gets up to an eighth more, so that it can grow a little."""
     words, step = words_of(slot), 1
     while words >= 16 * step:
         step *= 2
@@ -127,7 +125,7 @@ def room_of(slot):
 def mixed_text(sum_, text, slot):
     start, size, done = np.int64(slot >> LENGTH_BITS), words_of(slot), 0
     piece = text[start : start + size]
-    if size >= LONG_VALUE_WORDS:  # four sums that do not wait for each other
+    if size >= LONG_VALUE_WORDS:  # four independent sums
         one, two, three = mixed(sum_, SEED_KEY), mixed(sum_, SEED_ROW), mixed(sum_, SEED_HEAP)
         for place in range(0, size - 3, 4):
             sum_, one = mixed(sum_, piece[place]), mixed(one, piece[place + 1])
@@ -141,7 +139,7 @@ def mixed_text(sum_, text, slot):
 
 @compile_inner
 def checksum(areas, shape, row, flags):
-    """Of a row with these flags; what can be no checksum if its values cannot be where it says."""
+    """Return the checksum of a row with these flags, or `NO_SUM` if a value refers to a place outside the text."""
     rows = areas.rows
     found = mixed(mixed(SEED_ROW, U(row)), (rows[row, 0] & (CONTENT ^ FLAGS)) | flags)
     for word in range(1, rows.shape[1]):
@@ -166,7 +164,7 @@ def is_sound(areas, shape, row):
 
 @compile_inner
 def take_up(areas, row):
-    """From now on the row is in work."""
+    """Move a row to the list of work."""
     first = areas.rows[row, 0]
     if not first & WORKING:
         place = areas.head[WORK]
@@ -178,7 +176,7 @@ def take_up(areas, row):
 
 @compile_inner
 def lay_down(areas, shape, row, flags):
-    """From now on the row is at rest, with these flags."""
+    """Put a row at rest, with these flags and its checksum."""
     first = (areas.rows[row, 0] & (CONTENT ^ FLAGS)) | flags
     areas.rows[row, 0] = first
     areas.rows[row, 0] = first | (checksum(areas, shape, row, flags) << HALF)
@@ -186,7 +184,7 @@ def lay_down(areas, shape, row, flags):
 
 @compile_inner
 def stored(areas, old, new, text):
-    """Where a value is stored that is `new` in another text; in place of `old` if that has as much room."""
+    """Store the value that is `new` in another text, in place of `old` if the space is the same; return its reference."""
     size, room, head = words_of(new), room_of(new), areas.head
     start = np.int64(old >> LENGTH_BITS)
     if room != room_of(old):
@@ -202,7 +200,7 @@ def stored(areas, old, new, text):
 
 @compile_inner
 def free(areas, shape, row):
-    """A row in work that nothing leads to any more."""
+    """Free a row in work that nothing refers to."""
     rows, head = areas.rows, areas.head
     for word in shape.texts:
         head[TEXT_LIVE] -= room_of(rows[row, word])
@@ -216,7 +214,7 @@ def free(areas, shape, row):
 
 @compile_inner
 def taken(areas, shape):
-    """A row that nothing has; below 0 if the next free one is damaged."""
+    """Return an unused row; a negative number if the next free row is damaged."""
     head = areas.head
     row = head[FREE_LIST] - 1
     if row < 0:
@@ -231,7 +229,7 @@ def taken(areas, shape):
 
 @compile_inner
 def has_room(areas, shape, key):
-    """Whether there is a row left, and text enough for a key."""
+    """Return whether there is a free row, and text space for a key."""
     size = areas.head[TEXT_USED]
     for place in range(shape.key_texts):
         size += room_of(key[shape.texts[place]])
@@ -240,7 +238,7 @@ def has_room(areas, shape, key):
 
 @compile_inner
 def begin(areas, shape, row, key, text, revived):
-    """Make a row of a key: zeros and nulls. One that is revived has its key already."""
+    """Create a row for a key, with zeros and nulls. revived: the row already has the key."""
     rows = areas.rows
     take_up(areas, row)
     first, last = rows[row, 0], rows.shape[1] - 1
@@ -266,7 +264,7 @@ def begin(areas, shape, row, key, text, revived):
 
 @compile_cached
 def unsound(areas, shape, numbers):
-    """Damage, if one of these rows has any."""
+    """Return the damage if one of these rows is damaged."""
     areas, shape = Areas(*areas), ColumnShape(*shape)
     for row in numbers:
         if not is_sound(areas, shape, row):
@@ -276,7 +274,7 @@ def unsound(areas, shape, numbers):
 
 @compile_cached
 def write(areas, shape, images, text, numbers):
-    """Put the values of rows that there are; a row's image has them where the row has them, and text elsewhere."""
+    """Write the values of existing rows. An image has the layout of a row, and its texts are in `text`."""
     areas, shape = Areas(*areas), ColumnShape(*shape)
     rows = areas.rows
     for place in range(len(numbers)):
@@ -295,9 +293,9 @@ def write(areas, shape, images, text, numbers):
 
 @compile_cached
 def touch(areas, shape, numbers):
-    """Rows that were written in place. NO_ROW, and nothing was done, if one of them is no row in work.
+    """Record rows that were written in place. Return NO_ROW, without changes, if one of them is not a live row in work.
 
-    A null that still reads as one stays so; a time that reads as one becomes one.
+    A null whose value is unchanged stays null; a time that has the null pattern becomes null.
     """
     areas, shape = Areas(*areas), ColumnShape(*shape)
     rows, head = areas.rows, areas.head
@@ -328,11 +326,11 @@ def touch(areas, shape, numbers):
 
 @compile_cached
 def delete(areas, shape, numbers):
-    """Rows whose key was there at the last `seal` keep it until the next."""
+    """Delete rows. A row whose key existed at the last `seal` keeps it until the next one."""
     areas, shape = Areas(*areas), ColumnShape(*shape)
     rows = areas.rows
     for row in numbers:
-        if row < 0 or not rows[row, 0] & LIVE:  # asked for twice
+        if row < 0 or not rows[row, 0] & LIVE:  # the key occurs twice in the call
             continue
         take_up(areas, row)
         rows[row, 0] &= ~(LIVE | CHANGED)
@@ -346,8 +344,10 @@ def delete(areas, shape, numbers):
 
 @compile_cached
 def seal(areas, shape, epoch):
-    """Lay all work down, what changed as of an epoch (below 0: as it is). (UNTOLD, row) and nothing is done if a row was
-    written in place and not told."""
+    """Put all rows in work at rest. Changed rows get `epoch`, unless it is negative.
+
+    Return (UNTOLD, row), without changes, if a row was written in place without a call of `touch`.
+    """
     areas, shape = Areas(*areas), ColumnShape(*shape)
     rows, head = areas.rows, areas.head
     for place in range(head[WORK]):
@@ -374,7 +374,7 @@ def seal(areas, shape, epoch):
 
 @compile_cached
 def copy(source, starts, lengths, target, places):
-    """Bytes from some places to others."""
+    """Copy bytes from some places to others."""
     for value in range(len(starts)):
         start, place, size = starts[value], places[value], lengths[value]
         copy_piece(source[start : start + size], target[place : place + size])
@@ -382,7 +382,7 @@ def copy(source, starts, lengths, target, places):
 
 @compile_cached
 def compact(areas, shape, text):
-    """Leave out what nothing has any more: move the values of all rows to another text, which is large enough."""
+    """Move the values of all rows to another, large enough text, without dead values."""
     areas, shape = Areas(*areas), ColumnShape(*shape)
     rows, head, sums = areas.rows, areas.head, areas.sums
     for row in range(head[TOP]):
@@ -392,7 +392,7 @@ def compact(areas, shape, text):
         if first & (LIVE | WORKING | CHANGED) == LIVE | WORKING:
             place = np.int64(first >> HALF)
             if checksum(areas, shape, row, LIVE) != sums[place]:
-                sums[place] = NO_SUM  # written, and not told so far
+                sums[place] = NO_SUM  # written without a call of `touch` so far
     head[TEXT_USED] = head[TEXT_LIVE] = 0
     moved = Areas(rows, areas.entries, text, areas.heap, areas.work, sums, head)
     for row in range(head[TOP]):
@@ -465,7 +465,8 @@ def is_key(areas, shape, row, image, text):
 
 @compile_inner
 def approach(areas, shape, keys, text, hashes, numbers, start, stop):
-    """Ask memory for what some keys will be compared with, all at once; `numbers` gets what came, so that it is asked for."""
+    """Prefetch the entries and rows that some keys will be compared with. `numbers` gets the values, so that they are
+    read."""
     entries, rows = areas.entries, areas.rows
     for key in range(start, stop):
         hashes[key] = hash_of(shape, keys[key], text)
@@ -477,7 +478,7 @@ def approach(areas, shape, keys, text, hashes, numbers, start, stop):
 
 @compile_cached
 def find(areas, shape, keys, text, hashes, numbers, does):
-    """The row of each key, or -1. MAKE: of those that are known to have none, make one; HOLD: take them up."""
+    """Find the row of each key, or -1. MAKE: create rows for keys that have none; HOLD: move rows to work."""
     areas, shape = Areas(*areas), ColumnShape(*shape)
     entries, head = areas.entries, areas.head
     slots = len(entries)
@@ -525,7 +526,7 @@ def find(areas, shape, keys, text, hashes, numbers, does):
 
 @compile_inner
 def dismiss(areas, shape, row):
-    """Take a row in work out of the index, and free it."""
+    """Remove a row in work from the index, and free it."""
     index, slots = areas.entries, len(areas.entries)
     tag = hash_of(shape, areas.rows[row], areas.text) >> FROM_HASH
     place, met = home(tag, slots), 0
@@ -534,7 +535,7 @@ def dismiss(areas, shape, row):
             return damage(IN_INDEX, place)
         place, met = following(place, slots), met + 1
     gap = place
-    while True:  # what belongs at the gap, or before it, moves up
+    while True:  # entries that belong at the gap, or before it, move up
         place = following(place, slots)
         entry = index[place]
         if entry == EMPTY_ENTRY:
@@ -552,7 +553,7 @@ def dismiss(areas, shape, row):
 
 @compile_cached
 def reindex(old, index):
-    """The same entries in an index of another size."""
+    """Copy the entries to an index of another size."""
     slots = len(index)
     index[:] = EMPTY_ENTRY
     for place in range(len(old)):
@@ -601,7 +602,7 @@ def swap(heap, one, other):
 
 @compile_inner
 def push(areas, time, row):
-    """Damage among those that it is held against: above a time that was altered it would be lost."""
+    """Add an entry. Return damage in the entries it is compared with: above an altered time it would be lost."""
     heap, place = areas.heap, areas.head[HEAP]
     heap[place, 0], heap[place, 1] = time, packed(time, row)
     areas.head[HEAP] += 1
@@ -618,7 +619,7 @@ def push(areas, time, row):
 
 @compile_inner
 def sink(heap, size, place):
-    """Move an entry down to where it belongs; damage among those it meets."""
+    """Move an entry down to its place; return damage in the entries it is compared with."""
     while True:
         least = place
         for child in range(2 * place + 1, min(2 * place + 3, size)):
@@ -639,7 +640,7 @@ def has_time(areas, shape, row):
 
 @compile_inner
 def schedule(areas, shape, row):
-    """See that a row in work has an entry that is no later than its time."""
+    """Make sure that a row in work has an entry that is not later than its time."""
     if len(shape.due) and has_time(areas, shape, row):
         time = np.int64(areas.rows[row, shape.due[0]])
         if time < np.int64(areas.rows[row, shape.due[3]]):
@@ -650,14 +651,14 @@ def schedule(areas, shape, row):
 
 @compile_inner
 def rebound(areas, shape, row, time):
-    """A row that was found sound has an entry of another time now."""
+    """Record that a verified row now has an entry with another time."""
     first, place = areas.rows[row, 0], np.int64(areas.rows[row, 0] >> HALF)
     is_held = first & (LIVE | WORKING | CHANGED) == LIVE | WORKING
     is_told = is_held and checksum(areas, shape, row, LIVE) == areas.sums[place]
     areas.rows[row, shape.due[3]] = U(time)
     if not first & WORKING:
         lay_down(areas, shape, row, first & FLAGS)
-    elif is_told:  # nothing was written in place, and this is not to look as if
+    elif is_told:  # nothing was written in place, and the new bound must not look like it
         areas.sums[place] = checksum(areas, shape, row, LIVE)
 
 
@@ -668,9 +669,9 @@ def is_current(areas, shape, row, time):
 
 @compile_cached
 def until(areas, shape, time, rows):
-    """(damage, how many rows have a time that is not after this one); these are in `rows` then.
+    """Return (damage, number of rows due at `time` or before); these rows are in `rows`.
 
-    What was taken from the heap and stays due is put aside behind its end, and then back.
+    Entries that stay due are moved behind the end of the heap, and then back.
     """
     areas, shape = Areas(*areas), ColumnShape(*shape)
     heap, head = areas.heap, areas.head
@@ -695,7 +696,7 @@ def until(areas, shape, time, rows):
         if due != at:
             rebound(areas, shape, row, due)
             if due != NEVER:
-                found = push(areas, due, row)  # and meet it again, if it is due
+                found = push(areas, due, row)  # the loop finds it again, if it is due
                 if found != WHOLE:
                     return found, 0
             continue
@@ -711,7 +712,7 @@ def until(areas, shape, time, rows):
 
 @compile_cached
 def thin(areas, shape):
-    """Leave out entries that no row has any more; what is left must be put in order."""
+    """Remove entries that belong to no row. The caller must sort the remaining ones."""
     areas, shape = Areas(*areas), ColumnShape(*shape)
     heap, head = areas.heap, areas.head
     size = 0

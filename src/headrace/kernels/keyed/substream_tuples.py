@@ -1,7 +1,8 @@
-"""What the substreams of a slot are handed in an epoch: each its own tuples and those for all, in sequence.
+"""The tuples of the substreams of a slot in an epoch: for each substream its own and the broadcast tuples, in sequence.
 
-The tuples of a slot are put in sequence once, and then by substream, which keeps it. Those for all stand before them, once, if
-their copies would be many; only when a substream's turn comes are they merged into its own, by their places in the sequence.
+The tuples of a slot are sorted into sequence once, and then grouped by substream with a stable sort. Broadcast tuples
+are stored once, before the others, if copies would be many. They are merged into a substream's own tuples, by their
+places in the sequence, only when that substream is read.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from headrace.kernels.stateless.steps import row_order
 from headrace.kernels.windows.aggregate import times
 from headrace.routing.base import EVERYWHERE
 
-ROW_BITS = 32  # bits: a table has fewer rows
+ROW_BITS = 32  # a table has fewer rows than 2**32
 ROW_MASK = (1 << ROW_BITS) - 1
 MOST_MERGED_TUPLES = 200_000  # tuples that are merged at a time
 
 
 class SubstreamTuples:
-    """tables: with the columns of the schema, `SUBSTREAM` among them; times in [before, after) are handed over now.
+    """The tuples of all substreams of a slot with times in [before, after).
 
-    members: the substreams that a tuple for all is for.
+    tables: tuples with the columns of the schema, `SUBSTREAM` among them. members: the substreams that get broadcast
+    tuples.
     """
 
     def __init__(
@@ -48,17 +50,17 @@ class SubstreamTuples:
         self._tuples = arrow.take_rows(tuples, sequence[keys])
         self._at = times(self._tuples)
         self._numbers = sorted(members)
-        self._together: dict[int, pa.Table] = {}  # what some substreams are handed
+        self._together: dict[int, pa.Table] = {}  # merged tuples of some substreams
         if for_all:
             self._places = keys << ROW_BITS | np.arange(len(keys))
 
     def first(self, substream: int) -> int | None:
-        """The time of the first tuple that it is handed; None: there is none."""
+        """Return the time of the substream's first tuple in this epoch; None if it has none."""
         starts = [start for start, stop in (self._spans[substream], self._for_all) if start < stop]
         return min((int(self._at[start]) for start in starts), default=None)
 
     def tuples(self, substream: int) -> pa.Table:
-        """What it is handed; once for each substream, best in their order."""
+        """Return the substream's tuples. Call it once for each substream, best in their order."""
         if not self._for_all[1]:
             start, stop = self._spans[substream]
             return self._tuples.slice(start, stop - start)
@@ -67,7 +69,8 @@ class SubstreamTuples:
         return self._together.pop(substream)
 
     def _next(self, substream: int) -> list[int]:
-        """It, and those after it whose tuples are made along: a copy of many rows takes less than many copies."""
+        """Return the substream and those after it that are merged together, because one large copy is faster than many
+        small ones."""
         found: list[int] = []
         rows = 0
         for number in self._numbers[bisect_left(self._numbers, substream) :]:
@@ -93,15 +96,16 @@ class SubstreamTuples:
 
 
 def _by_owner(numbers: npt.NDArray[np.int32], members: Sequence[int]) -> tuple[arrow.Numbers, int]:
-    """(of every tuple whose it is and below that its place, ascending; how many for all there are, before the others).
+    """Return keys (substream, place) in ascending order, and the number of broadcast tuples, which come first.
 
-    Of a sequence, by the substream of each tuple. Where copies for all members are not many, they stand where they belong.
+    numbers: the substream of each tuple of a sequence. If copies for all members are few, broadcast tuples are copied
+    instead.
     """
     shared = np.flatnonzero(numbers == EVERYWHERE)
     few = len(shared) * len(members) <= len(numbers)
-    owners = (numbers - EVERYWHERE).astype(np.uint64)  # those for all before the others
+    owners = (numbers - EVERYWHERE).astype(np.uint64)  # broadcast tuples before the others
     keys = owners << np.uint64(ROW_BITS) | np.arange(len(numbers), dtype=np.uint64)
-    low = ROW_BITS  # places ascend
+    low = ROW_BITS  # places are ascending already
     if few and len(shared):
         keys, low = np.concatenate([keys, _copies(shared, members)]), 0
     keys = numba_loops.order_by_bits(keys, low, ROW_BITS - low + (int(owners.max(initial=0))).bit_length())
@@ -115,7 +119,7 @@ def _copies(shared: arrow.Numbers, members: Sequence[int]) -> npt.NDArray[np.uin
 
 
 def _mostly(table: pa.Table, before: int, after: int) -> pa.Table:
-    """What is handed over, and perhaps others: those are not worth a copy if they are few."""
+    """Return the tuples in [before, after), with others if these are few: they are not worth a copy."""
     at = times(table)
     mine = (at >= before) & (at < after)
     return table if 2 * np.count_nonzero(mine) >= len(mine) else table.filter(pa.array(mine))

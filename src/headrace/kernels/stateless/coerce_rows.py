@@ -1,8 +1,8 @@
-"""Tables that a user's code hands over, held against the schema that was declared for them.
+"""Checks of tables from user code against the declared schema.
 
-Invariant: what `fit` gives has exactly the declared columns, in their order and types, and every value is the one that
-was handed over: types change within a family only (whole numbers, doubles, text, times with a zone, ...), and a value
-that the declared type does not hold is an error. Only doubles are rounded where narrow ones were declared.
+Invariant: the result has exactly the declared columns, in their order and types, with the given values. Types change
+within a family only (integers, floats, text, times with a zone, ...), and a value that the declared type cannot hold is
+an error. Only doubles are rounded, where narrower floats were declared.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ _FAMILIES: tuple[Family, ...] = (
 
 
 def coerce_rows(given: Any, schema: pa.Schema, what: object, columns: str = "") -> pa.Table:
-    """The rows in the declared schema. The text of `what`, which is asked for when something is wrong, begins every message;
-    `columns` says what the columns are, if it is not plain."""
+    """Return the rows in the declared schema.
+
+    what: the start of every message; it becomes text only if there is an error. columns: how messages call the columns.
+    """
     if isinstance(given, pa.RecordBatch):
         given = pa.Table.from_batches([given])
     if not isinstance(given, pa.Table):
@@ -108,7 +110,7 @@ def _members(values: pa.Array) -> list[pa.Array]:
 
 
 def _is_kin(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Whether values of one type may stand for those of the other."""
+    """Return whether values of type `found` can be converted to `expected`."""
     if _t.is_null(found) or found.equals(expected):
         return True
     if _t.is_dictionary(found):

@@ -1,4 +1,4 @@
-"""Run SQL over tuples; when an expression fails on data, say which expression and which tuple."""
+"""Evaluation of SQL over tuples, with errors that name the failing expression and tuple."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headrace.errors import DataError, EngineError
 
 
 def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: bool = False) -> pa.Table:
-    """The result of a SELECT; a failure on data becomes a DataError that names expression and tuple.
+    """Return the result of a SELECT; raise a `DataError` that names expression and tuple if it fails on data.
 
     in_pairs: row n of one table belongs to row n of the other.
     """
@@ -23,7 +23,7 @@ def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: b
         msg = f"{text!r} needs more than the {duck.MEMORY_LIMIT} a task may use: {_first_line(error)}; use more slots or set HEADRACE_TASK_MEMORY"
         raise EngineError(msg) from None
     except duckdb.IOException as error:
-        msg = f"{text!r} could not be evaluated: {_first_line(error)}; is there room where temporary files are kept?"
+        msg = f"{text!r} could not be evaluated: {_first_line(error)}; is the disk with the temporary files full?"
         raise EngineError(msg) from None
     except duckdb.Error as error:
         sides = [tuple(tables)] if in_pairs else [(name,) for name in tables]
@@ -32,7 +32,7 @@ def evaluate(sql: str, tables: Mapping[str, pa.Table], text: str, *, in_pairs: b
 
 
 def try_evaluate(sql: str, tables: Mapping[str, pa.Table], text: str) -> pa.Table | str:
-    """The result of a SELECT, or why an expression failed on a value; what is no tuple's fault still raises."""
+    """Return the result of a SELECT, or the reason if it fails on a value. Failures that no tuple causes are raised."""
     try:
         return duck.run_select(sql, tables)
     except duckdb.Error as error:
@@ -40,7 +40,7 @@ def try_evaluate(sql: str, tables: Mapping[str, pa.Table], text: str) -> pa.Tabl
             return _first_line(error)
     except MemoryError:
         pass
-    return evaluate(sql, tables, text)  # once more: either it was a passing trouble, or it has a name
+    return evaluate(sql, tables, text)  # again: the failure was temporary, or this call raises it by name
 
 
 def _first_line(error: Exception) -> str:
@@ -48,7 +48,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _culprit(sql: str, tables: dict[str, pa.Table], sides: Sequence[tuple[str, ...]]) -> str:
-    """Halve the tables, those of a side together, as long as a half still fails; what is left is the tuple to show."""
+    """Return the text of a failing tuple, found by halving the tables (those of one side together) while a half fails."""
     for names in sides:
         while (rows := tables[names[0]].num_rows) > 1:
             cuts = ((0, rows // 2), (rows // 2, rows - rows // 2))
@@ -71,7 +71,7 @@ def _fails(sql: str, tables: Mapping[str, pa.Table]) -> bool:
 
 
 def first_tuple_text(table: pa.Table) -> str:
-    """The first tuple of a table, for people."""
+    """Return the first tuple of a table as text."""
     if table.num_rows == 0:
         return "no tuple"
     row = zip(table.column_names, table.slice(0, 1).columns, strict=True)

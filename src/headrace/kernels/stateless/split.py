@@ -1,9 +1,8 @@
-"""Which substream the tuples of one window go to.
+"""The split of tuples into substreams, for one physical window.
 
-Invariant: what becomes of a tuple depends on its own columns and on nothing else: not on what came with it, nor on how
-often it is asked. `broadcast` is looked at first, `route` only for those that do not go to all substreams. A rule that
-cannot be followed (a function that fails, a value that is no substream) ends the run; with `keep`, a tuple on which an
-SQL rule fails is put aside.
+Invariant: the target of a tuple depends only on its own columns, not on tuples beside it or on the number of calls.
+`broadcast` is evaluated first, `route` only for the other tuples. A rule that fails (a function that raises, a value
+that is not a substream) ends the run; with `keep`, a tuple on which an SQL rule fails is set aside.
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from headrace.routing.hashing import hash_rows, scale
 from headrace.support import user_code
 from headrace.support.argument_errors import describe_argument
 
-RECHECKED_TUPLES = 16  # tuples of a window that a function is asked about a second time
-TRACEBACK = 8  # lines of it that are shown
+RECHECKED_TUPLES = 16  # tuples of a window for which a function is called a second time
+TRACEBACK = 8  # traceback lines that are shown
 
 Values: TypeAlias = pa.Array | pa.ChunkedArray
 Substreams = npt.NDArray[np.int32]
@@ -41,7 +40,7 @@ Substreams = npt.NDArray[np.int32]
 
 @dataclass(frozen=True)
 class SplitCounts:
-    """What became of the tuples that were split: each is one of these, or failed."""
+    """Counts of the split tuples by target; failed tuples are not included."""
 
     routed: int
     broadcast: int
@@ -50,9 +49,10 @@ class SplitCounts:
 
 @dataclass(frozen=True)
 class SplitTuples:
-    """asked: the tuples that did not fail, and where each goes: to a substream, `EVERYWHERE` or `NOWHERE`.
+    """The tuples of one window and their targets.
 
-    largest: the latest time of all that came, those that go nowhere included.
+    asked: the tuples that did not fail. targets: a substream, `EVERYWHERE` or `NOWHERE` for each of them. largest: the
+    latest time of all tuples of the window, omitted ones included.
     """
 
     asked: pa.Table
@@ -64,12 +64,12 @@ class SplitTuples:
 
     @property
     def marked(self) -> pa.Table:
-        """All of them with their target beside them, those that go nowhere included: nothing is moved."""
+        """Return all tuples with their target as a column, omitted tuples included."""
         return _with(self.asked, self.targets)
 
     @property
     def tuples(self) -> pa.Table:
-        """Those that go somewhere with their substream; those for all are marked so, or made one for each."""
+        """Return the tuples that have a substream. Broadcast tuples are marked, or copied once for each substream."""
         if not self.counts.omitted and not (self.step.replicate and self.counts.broadcast):
             return self.marked
         copies = np.where(self.targets == NOWHERE, 0, 1)
@@ -85,11 +85,11 @@ class SplitTuples:
 
 @dataclass(frozen=True)
 class _Kind:
-    """What a rule must give."""
+    """The values that a rule must return."""
 
     rule: str
     is_one: Callable[[pa.DataType], bool]
-    type: pa.DataType  # of what is null throughout
+    type: pa.DataType  # for values that are all null
     summary: str
     cast: str
 
@@ -99,7 +99,7 @@ _BROADCAST = _Kind("broadcast", pa.types.is_boolean, pa.bool_(), "booleans", "bo
 
 
 def split_window(table: pa.Table, step: SplitStep, *, keep: bool) -> SplitTuples:
-    """Where the tuples of a window go."""
+    """Split the tuples of a window."""
     asked, targets, failed = _at_once(table, step) or _one_by_one(table, step, keep)
     broadcast, omitted = (int(np.count_nonzero(targets == special)) for special in (EVERYWHERE, NOWHERE))
     counts = SplitCounts(len(targets) - broadcast - omitted, broadcast, omitted)
@@ -107,7 +107,7 @@ def split_window(table: pa.Table, step: SplitStep, *, keep: bool) -> SplitTuples
 
 
 def count_routed(tuples: pa.Table) -> int:
-    """How many tuples do, of a table that may have been split."""
+    """Return the number of tuples that have a substream, or of all tuples if the table is not split."""
     if SUBSTREAM not in tuples.column_names:
         return int(tuples.num_rows)
     return int(np.count_nonzero(np.asarray(tuples.column(SUBSTREAM)) != NOWHERE))
@@ -117,12 +117,12 @@ def _with(table: pa.Table, targets: Substreams) -> pa.Table:
     return table.append_column(pa.field(SUBSTREAM, pa.int32()), pa.array(targets, pa.int32()))
 
 
-# The tuples that did not fail, where each goes; those that failed.
+# The tuples that did not fail, the target of each, and the failed tuples.
 Found = tuple[pa.Table, Substreams, Sequence[FailedTuples]]
 
 
 def _at_once(table: pa.Table, step: SplitStep) -> Found | None:
-    """Both rules in one query, if they are SQL and nothing fails: what almost always happens."""
+    """Evaluate both rules in one query. Return None if a rule is a function or fails; this is rare."""
     route, broadcast = step.route, step.broadcast
     if not isinstance(route, Expression) or isinstance(broadcast, Function) or not table.num_rows:
         return None
@@ -136,7 +136,7 @@ def _at_once(table: pa.Table, step: SplitStep) -> Found | None:
 
 
 def _one_by_one(table: pa.Table, step: SplitStep, keep: bool) -> Found:
-    """Rule by rule, to find the tuples that fail, or to say what is wrong with which."""
+    """Evaluate the rules one by one, to find the failing tuples or to raise an error about one of them."""
     to_all, others, failed = _broadcast(table, step, keep)
     asked, targets, more = _routed(others, step, keep)
     everywhere = np.full(to_all.num_rows, EVERYWHERE, np.int32)
@@ -145,7 +145,7 @@ def _one_by_one(table: pa.Table, step: SplitStep, keep: bool) -> Found:
 
 
 def _broadcast(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, pa.Table, FailedTuples | None]:
-    """(tuples for all substreams, the others, those that failed)."""
+    """Return the tuples for all substreams, the other tuples, and the failed tuples."""
     if step.broadcast is None or not table.num_rows:
         return table.slice(0, 0), table, None
     rest, values, failed = _values(table, step, step.broadcast, _BROADCAST, keep)
@@ -154,7 +154,7 @@ def _broadcast(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, 
 
 
 def _routed(table: pa.Table, step: SplitStep, keep: bool) -> tuple[pa.Table, Substreams, FailedTuples | None]:
-    """(the tuples that did not fail, where each goes; those that failed)."""
+    """Return the tuples that did not fail, the target of each, and the failed tuples."""
     if step.by is not None:
         return table, scale(hash_rows(table, step.by), step.substreams), None
     if not table.num_rows:
@@ -182,7 +182,7 @@ def _check_range(table: pa.Table, values: Values, step: SplitStep) -> None:
 def _values(
     table: pa.Table, step: SplitStep, rule: Expression | Function, kind: _Kind, keep: bool
 ) -> tuple[pa.Table, Values, FailedTuples | None]:
-    """(the tuples that did not fail, what a rule gives for each, those that failed)."""
+    """Return the tuples that did not fail, the value of a rule for each, and the failed tuples."""
     if isinstance(rule, Function):
         return table, _twice(table.select(step.columns), step, rule, kind), None
     asked = MapStep(((kind.rule, rule.sql),), pa.schema([(TS, TS_TYPE), (kind.rule, rule.type)]), rule.text)
@@ -195,11 +195,11 @@ def _values(
     return rest, pa.array([], kind.type) if found is None else found.column(kind.rule), failed
 
 
-# --- functions of the user's -----------------------------------------------------------------------------------------
+# --- user functions --------------------------------------------------------------------------------------------------
 
 
 def _twice(table: pa.Table, step: SplitStep, function: Function, kind: _Kind) -> Values:
-    """What a function gives; of some tuples it is asked again, alone."""
+    """Return the values of a function. Some tuples are passed again, without the others, and must give the same values."""
     values = _answer(table, step, function, kind)
     rows = np.unique(np.linspace(0, table.num_rows - 1, min(RECHECKED_TUPLES, table.num_rows)).astype(np.int64))
     sample = arrow.take_rows(table, rows)
@@ -246,7 +246,7 @@ def _as_array(given: Any, step: SplitStep, kind: _Kind) -> Values:
 
 
 def _last_lines(error: BaseException) -> str:
-    """Of the traceback, from the user's own function on."""
+    """Return the last lines of the traceback, from the user's function on."""
     inner = error.__traceback__.tb_next if error.__traceback__ else None
     lines = "".join(traceback.TracebackException(type(error), error, inner).format()).rstrip().splitlines()
     return "\n".join(lines[-TRACEBACK:])

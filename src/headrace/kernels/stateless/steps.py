@@ -1,8 +1,8 @@
-"""Stateless steps: maps and filters over one window of tuples, one after the other as the user wrote them
-(the third kind, a split: `headrace.kernels.stateless.split`).
+"""Stateless steps: maps and filters over one window of tuples, in the order of the query. (For splits:
+`headrace.kernels.stateless.split`.)
 
-Which tuples fail in a step is decided for each by itself: a tuple fails iff the step fails on a table of that tuple alone.
-So it does not depend on what came together with it.
+Each tuple fails or not on its own: it fails iff the step fails on a table with only that tuple. Tuples beside it do not
+matter.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from headrace.kernels.stateless.evaluate import evaluate, try_evaluate
 from headrace.plan import FilterStep, MapStep, Named
 from headrace.plan.columns_read import column_of
 
-MOST_REASONS = 200  # tuples of one table that are each asked why they failed: that is a query for each
+MOST_REASONS = 200  # failed tuples of one table for which the reason is queried, one query each
 LONGEST_REASON = 300  # characters of a reason
 ROW = "__row"
 Plain = MapStep | FilterStep
 
 
 def run_step(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, FailedTuples | None]:
-    """The tuples that come out of a step, and those that failed in it; they stop the run unless they are kept.
+    """Return the output of a step and the tuples that failed in it. Unless `keep`, a failing tuple raises an error.
 
-    Steps are not fused: a later one never sees what an earlier dropped.
+    Steps are not fused: a later step never sees a tuple that an earlier one dropped.
     """
     rest, found, failed = evaluate_step(table, step, keep=keep)
     return _outcome(rest, step, found), failed
 
 
 def evaluate_step(table: pa.Table, step: Plain, *, keep: bool) -> tuple[pa.Table, pa.Table | None, FailedTuples | None]:
-    """(the tuples that do not fail, what the step's expressions are for them, the tuples that fail).
+    """Return the tuples that do not fail, the values of the step's expressions for them, and the tuples that fail.
 
-    Of no tuples nothing is evaluated: DuckDB computes some constants also where there is no row.
+    Without tuples nothing is evaluated, because DuckDB computes some constants even for an empty table.
     """
     if not table.num_rows:
         return table, None, None
@@ -64,7 +64,8 @@ def _sql(step: Plain) -> str:
 
 @functools.lru_cache(maxsize=1024)
 def _computed(step: Plain) -> Named:
-    """What DuckDB is asked for: not columns that a map passes on, except nested ones, in which it finds fault with values."""
+    """Return the expressions that DuckDB computes. Columns that a map only passes on are not included, unless they are
+    nested: DuckDB rejects some nested values."""
     if isinstance(step, FilterStep):
         return (("keep", step.sql),)
     nested = {field.name for field in step.schema if pa.types.is_nested(field.type)}
@@ -72,7 +73,7 @@ def _computed(step: Plain) -> Named:
 
 
 def _beside(table: pa.Table, step: Plain, found: pa.Table | None) -> pa.Table | None:
-    """What was computed, with the columns that a map passes on; None: it computes nothing."""
+    """Return the computed values with the columns that a map passes on; None if it computes nothing."""
     if isinstance(step, FilterStep):
         return found
     known = {name.lower(): table.column(name) for name in table.column_names}
@@ -98,15 +99,15 @@ class FailedTuples:
     tuples: pa.Table
 
     def reasons(self) -> list[str]:
-        """Why, per tuple; where many failed, the later ones are not asked."""
+        """Return the reason for each tuple. If many failed, the later ones are not examined."""
         asked = [_why(self.tuples.slice(row, 1), self.step) for row in range(min(self.tuples.num_rows, MOST_REASONS))]
         return asked + [f"as {MOST_REASONS} others that came with it"] * (self.tuples.num_rows - len(asked))
 
 
 def _failing(table: pa.Table, step: Plain) -> npt.NDArray[np.bool_]:
-    """Which tuples fail: those of which DuckDB says so, and those that are found by halving the others."""
+    """Return which tuples fail: those that DuckDB's `TRY` finds, and those found by halving the others."""
     if isinstance(try_evaluate(_sql(step), {duck.TUPLES: table.slice(0, 0)}, step.text), str):
-        return np.ones(table.num_rows, bool)  # a constant
+        return np.ones(table.num_rows, bool)  # a constant fails
     failing = _tried(table, step)
     others = np.flatnonzero(~failing)
     open_ = [others] if len(others) else []
@@ -123,9 +124,10 @@ def _failing(table: pa.Table, step: Plain) -> npt.NDArray[np.bool_]:
 
 
 def _tried(table: pa.Table, step: Plain) -> npt.NDArray[np.bool_]:
-    """What TRY says, which evaluates tuple by tuple where a vector of them fails: null in place of a list of one value.
+    """Return the tuples that `TRY` reports. It evaluates tuple by tuple if a vector fails, and gives null instead of a
+    list.
 
-    It knows casts, ranges and wrong input, and not every function; nobody fails here where it does not help.
+    `TRY` covers casts, ranges and wrong input, but not every function. Where it does not help, no tuple is reported.
     """
     texts = [step.sql] if isinstance(step, FilterStep) else [sql for _, sql in step.columns]
     columns = " OR ".join(f"TRY([{sql}]) IS NULL" for sql in texts)
@@ -142,22 +144,22 @@ def _why(one: pa.Table, step: Plain) -> str:
 
 
 def in_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """The table in exactly the declared types (DuckDB names the items of a list its own way)."""
+    """Return the table in exactly the declared types, because DuckDB has its own name for the items of a list."""
     return table if table.schema.equals(schema) else table.select(schema.names).cast(schema)
 
 
 def in_sequence(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The tuples in sequence: by `ts`, ties by the columns in order, nulls last, text by its bytes."""
+    """Return the tuples in sequence: by `ts`, ties by the columns in order, nulls last, text by its bytes."""
     return order_rows(table, ("ts", *columns))
 
 
 def order_rows(table: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """Rows by some columns: nulls last, NaN above the numbers, text by its bytes."""
+    """Return the rows ordered by some columns: nulls last, NaN above the numbers, text by its bytes."""
     return table if table.num_rows < 2 else arrow.take_rows(table, row_order(table, columns))
 
 
 def row_order(table: pa.Table, columns: Sequence[str]) -> arrow.Numbers:
-    """Row numbers by some columns."""
+    """Return the row numbers in the order of some columns."""
     if not any(pa.types.is_nested(table.schema.field(name).type) for name in columns):
         return sort_order([table.column(name) for name in columns])
     numbered = table.append_column(ROW, pa.array(np.arange(table.num_rows)))

@@ -1,7 +1,7 @@
-"""One tuple for each element of a list or map, or the fields of a struct in its place.
+"""The unnesting of a column: one tuple for each element of a list or map, or the fields of a struct in its place.
 
-Invariant: every tuple that comes out has all other columns, and the `ts`, of the tuple that it comes from. A tuple without
-elements comes out once, with nulls, if the step is `outer`, and not at all otherwise.
+Invariant: each output tuple has all other columns, and the `ts`, of its input tuple. An input tuple without elements
+produces one tuple with nulls if the step is `outer`, and none otherwise.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def unnest_rows(table: pa.Table, step: UnnestStep) -> Iterator[pa.Table]:
 
 
 def _as_lists(values: Any) -> Any:
-    """A map as a list of structs."""
+    """Return a map as a list of structs; return a list unchanged."""
     kind = values.type
     if not pa.types.is_map(kind):
         return values
@@ -50,7 +50,7 @@ def _lengths(lists: Any) -> Numbers:
 
 
 def _pieces(lengths: Numbers) -> Iterator[tuple[int, int]]:
-    """Bounds between which lie at most `MOST_ROWS` elements, or one list."""
+    """Yield bounds of ranges with at most `MOST_ROWS` elements, or with one list."""
     pieces = np.cumsum(np.maximum(lengths, 1)) // MOST_ROWS
     return pairwise([0, *(np.flatnonzero(np.diff(pieces)) + 1).tolist(), len(lengths)])
 
@@ -70,7 +70,7 @@ def _elements(lists: Any, *, outer: bool) -> tuple[Numbers, list[Any], Any]:
 
 
 def _in_place(others: pa.Table, place: int, step: UnnestStep, made: list[Any], position: Any) -> pa.Table:
-    """The other columns, with the unnested ones in their place and the position last."""
+    """Return the other columns, with the unnested ones in their place and the position last."""
     names, columns = others.column_names, others.columns
     elements = [_typed(values, field.type) for values, field in zip(made, step.elements, strict=True)]
     names = [*names[:place], *step.elements.names, *names[place:]]
@@ -81,5 +81,6 @@ def _in_place(others: pa.Table, place: int, step: UnnestStep, made: list[Any], p
 
 
 def _typed(values: Any, kind: pa.DataType) -> Any:
-    """Values in exactly the declared type (files and DuckDB name the items of a list their own way)."""
+    """Return values in exactly the declared type, because files and DuckDB have their own names for the items of a
+    list."""
     return values if values.type.equals(kind) else values.cast(kind)

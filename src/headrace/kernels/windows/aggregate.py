@@ -1,9 +1,9 @@
 """Aggregates over time windows and over count windows.
 
-Time windows have whole numbers (`headrace.kernels.windows.time_windows`). A tuple, or a pane of tuples, at position t lies in the
-windows k with  closed(t) < k <= latest(t); of these, an epoch that moves the watermark from `before` to `after` closes
-those with  closed(before) < k <= closed(after).  Rows are multiplied only by the windows that close now, so a far jump of
-the watermark costs no more than the results it gives.
+Time windows are numbered (`headrace.kernels.windows.time_windows`). A tuple, or a pane of tuples, at position t is in
+the windows k with  closed(t) < k <= latest(t). Of these, an epoch that moves the watermark from `before` to `after`
+closes those with  closed(before) < k <= closed(after).  Rows are copied only for the windows that close in the epoch,
+so a far jump of the watermark costs no more than its results.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from headrace.kernels.windows.window_specs import (
     TupleWindowSpec,
 )
 
-MOST_WINDOW_ROWS = 4_000_000  # rows that are multiplied by their windows at once
-MOST_WINDOW_BYTES = 1 << 30  # that such rows may take
+MOST_WINDOW_ROWS = 4_000_000  # copies of rows for their windows, at one time
+MOST_WINDOW_BYTES = 1 << 30  # bytes of these copies
 PANE, START, SEQ, NUMBER = "__pane", "__start", "__seq", "__n"
 
 
 def times(table: pa.Table) -> Numbers:
-    """Event times as microseconds."""
+    """Return event times in microseconds."""
     return np.asarray(table.column("ts").cast(pa.int64()))
 
 
@@ -43,23 +43,24 @@ def times(table: pa.Table) -> Numbers:
 
 
 def partials_of(operator: PartialWindowSpec, tuples: pa.Table) -> pa.Table:
-    """One row per group and pane: the grouping columns, `ts` (the smallest), the pane's start and the partials."""
+    """Return one row per group and pane: the grouping columns, `ts` (the smallest), the start of the pane and the
+    partials."""
     panes = pane_starts(operator.windows, times(tuples))
     columns = [(name, sql) for partial in operator.partials for name, sql, _ in partial.columns]
     return evaluate_aggregates(operator, grouping(operator, PANE, columns), tuples.append_column(PANE, pa.array(panes)))
 
 
 def merge_partials(operator: PartialWindowSpec, partials: pa.Table) -> pa.Table:
-    """Partials of the same group and pane as one row: what two runs of state become when they are merged."""
+    """Merge partials of the same group and pane into one row, when blocks of state are merged."""
     columns = [(name, f"{merge}({name})") for partial in operator.partials for name, _, merge in partial.columns]
     return in_schema(evaluate_aggregates(operator, grouping(operator, PANE, columns), partials), partials.schema)
 
 
 def close_panes(operator: PartialWindowSpec, partials: pa.Table, before: int, after: int) -> pa.Table:
-    """The results of the windows that close between two watermarks.
+    """Return the results of the windows that close between two watermarks.
 
-    Merging and what is made of the merged values are one query: between two, values would pass through Arrow, which
-    does not have all of DuckDB's types (a sum of whole numbers would come back as a decimal, and divide as one).
+    One query merges the partials and computes the functions. Two queries would pass values through Arrow, which lacks
+    some of DuckDB's types: a sum of integers would become a decimal and divide differently.
     """
     merged = [pair for partial in operator.partials for pair in partial.merged]
     made = [*keys_sql(operator, START), "ts", *compute_keys(operator.functions)]
@@ -71,7 +72,7 @@ def close_panes(operator: PartialWindowSpec, partials: pa.Table, before: int, af
 
 
 def close_tuples(operator: TupleWindowSpec, tuples: pa.Table, before: int, after: int) -> pa.Table:
-    """The results of the windows that close between two watermarks, from the tuples themselves."""
+    """Return the results of the windows that close between two watermarks, computed from tuples."""
     if operator.ordered:
         tuples = number_groups(tuples, operator.schemas[0].names)
     sql = grouping(operator, START, operator.functions)
@@ -86,7 +87,8 @@ def number_groups(tuples: pa.Table, columns: Sequence[str]) -> pa.Table:
 def in_closing_windows(
     table: pa.Table, positions: Numbers, windows: WindowGrid, before: int, after: int
 ) -> Iterator[pa.Table]:
-    """Every row once per closing window it lies in, with the window's start; a window's rows come together."""
+    """Yield every row once per closing window that contains it, with the start of the window; rows of a window stay
+    together."""
     first = np.maximum(windows.closed(positions), windows.closed(before)) + 1
     last = np.minimum(windows.latest(positions), windows.closed(after))
     for low, high in _some_windows(first, last, min(MOST_WINDOW_ROWS, MOST_WINDOW_BYTES // arrow.row_bytes(table))):
@@ -95,7 +97,7 @@ def in_closing_windows(
 
 
 def _some_windows(first: Numbers, last: Numbers, most: int) -> Iterator[tuple[int, int]]:
-    """Ranges of windows that together hold every row's; a range makes at most so many copies, or is one window."""
+    """Yield ranges of windows that cover all rows. A range makes at most `most` copies, unless it is a single window."""
     some = last >= first
     first, last = first[some], last[some]
     while len(first):
@@ -110,12 +112,12 @@ def _some_windows(first: Numbers, last: Numbers, most: int) -> Iterator[tuple[in
 
 
 def _copies(first: Numbers, last: Numbers, high: int) -> int:
-    """How many copies the windows up to `high` make."""
+    """Return the number of copies that the windows up to `high` make."""
     return int(np.maximum(np.minimum(last, high) - first + 1, 0).sum())
 
 
 def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
-    """Row numbers, each repeated for every whole number from first[row] to last[row], and those numbers."""
+    """Return row numbers, each repeated for every integer from first[row] to last[row], and those integers."""
     counts = np.maximum(last - first + 1, 0)
     rows = np.repeat(np.arange(len(first)), counts)
     ends = np.cumsum(counts)
@@ -124,7 +126,7 @@ def _expand(first: Numbers, last: Numbers) -> tuple[Numbers, Numbers]:
 
 
 def _close(operator: TimeWindowSpec, sql: str, held: pa.Table, at: Numbers, before: int, after: int) -> pa.Table:
-    """The results of a query that gives one row per group and closing window."""
+    """Return the results of a query that gives one row per group and closing window."""
     found = [
         _with_bounds(operator, evaluate_aggregates(operator, sql, expanded))
         for expanded in in_closing_windows(held, at, operator.windows, before, after)
@@ -166,9 +168,9 @@ def evaluate_aggregates(operator: AggregateSpec, sql: str, table: pa.Table) -> p
 
 
 def count_windows(operator: CountWindowSpec, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-    """Number the tuples below `bound` in sequence within their group; the results, and the tuples to hold on to.
+    """Number the tuples below `bound` in sequence within their group. Return the results and the tuples to hold.
 
-    `held` has the operator's input columns and `__n`, the tuple's number in its group, null while it still waits.
+    `held` has the operator's input columns and `__n`, the tuple's number in its group, null while it waits.
     """
     waiting = np.asarray(held.column(NUMBER).is_null()) & (times(held) >= bound)
     pending, active = held.filter(pa.array(waiting)), held.filter(pa.array(~waiting))
@@ -181,7 +183,8 @@ def count_windows(operator: CountWindowSpec, held: pa.Table, bound: int) -> tupl
 
 
 def _number(operator: CountWindowSpec, active: pa.Table) -> pa.Table:
-    """With `__n` for all, and per group: `__base`, the last number given before, and `__top`, the last given now."""
+    """Add `__n` to all tuples, and per group `__base` (the last number given before) and `__top` (the last number given
+    now)."""
     keys = ", ".join(duck.quote(name) for name in operator.by) or "1"
     base = f"coalesce(max({NUMBER}) OVER (PARTITION BY {keys}), 0)"
     rank = f"row_number() OVER (PARTITION BY {keys}, {NUMBER} IS NULL ORDER BY {SEQ})"
@@ -194,7 +197,7 @@ def _number(operator: CountWindowSpec, active: pa.Table) -> pa.Table:
 
 def _count_results(operator: CountWindowSpec, numbered: pa.Table) -> pa.Table:
     number, base, top = (np.asarray(numbered.column(c)).astype(np.int64) for c in (NUMBER, "__base", "__top"))
-    # results stand at c = last + j*every; tuple n takes part in those with n <= c < n + last; new ones: base < c <= top
+    # results are at c = last + j*every; tuple n is in those with n <= c < n + last; new ones: base < c <= top
     first = np.maximum(-((operator.last - number) // operator.every), 0)
     first = np.maximum(first, (base - operator.last) // operator.every + 1)
     latest = np.minimum((number - 1) // operator.every, (top - operator.last) // operator.every)
@@ -207,7 +210,7 @@ def _count_results(operator: CountWindowSpec, numbered: pa.Table) -> pa.Table:
 
 
 def _needed(operator: CountWindowSpec, numbered: pa.Table) -> npt.NDArray[np.bool_]:
-    """What the next result of a group will need, and its last tuple in any case: it carries the count."""
+    """Return which tuples the next result of a group needs, and its last tuple in any case, which carries the count."""
     number, top = (np.asarray(numbered.column(c)).astype(np.int64) for c in (NUMBER, "__top"))
     due = np.maximum((top - operator.last) // operator.every + 1, 0) * operator.every + operator.last
     needed: npt.NDArray[np.bool_] = (number > due - operator.last) | (number == top)

@@ -1,9 +1,8 @@
-"""Tuples with the last change of their key that is not later.
+"""The as-of join: tuples with the last change of their key that is not later.
 
-Invariant: below the bound both streams are complete, so what is looked up for a tuple below it is final. The horizon of a
-key is the smallest `ts` of a tuple that can still ask for it: one that waits, or any that is to come. Of its changes up to the
-horizon the newest alone can be the answer, and of those of one time the last in sequence, whatever else comes: the others are
-not held.
+Invariant: below the bound both streams are complete, so the match of a tuple below it is final. The horizon of a key is
+the smallest `ts` of a waiting or future tuple that can still look the key up. Of the changes up to the horizon, only
+the newest can be a match; of those with one time, only the last in sequence. No other change is held.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ Marks = npt.NDArray[np.bool_]
 def join_asof(
     operator: AsOfSpec, asking: pa.Table, changes: pa.Table, after: Sequence[int]
 ) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """(the results of tuples below the smaller watermark, the tuples that wait, the changes to hold on to)."""
+    """Return the results of tuples below both watermarks, the waiting tuples, and the changes to hold."""
     ready = times(asking) < min(after)
     waiting = asking.filter(pa.array(~ready))
     asked, changes = _numbered(operator.keys, asking, changes)
@@ -43,7 +42,7 @@ def join_asof(
 
 
 def _numbered(keys: Sequence[KeyEquality], asking: pa.Table, changes: pa.Table) -> tuple[Numbers, pa.Table]:
-    """The number of every asking tuple's key; and the changes with theirs beside them."""
+    """Return the key number of every left tuple, and the changes with their key numbers as a column."""
     together = {
         str(place): pa.chunked_array(
             [
@@ -60,7 +59,7 @@ def _numbered(keys: Sequence[KeyEquality], asking: pa.Table, changes: pa.Table) 
 
 
 def _last_of_each_time(changes: pa.Table, columns: Sequence[str]) -> pa.Table:
-    """The changes by key and time; of those of one time the last in sequence."""
+    """Return the changes by key and time; of those with one time, only the last in sequence."""
     changes = order_rows(changes, (KEY, "ts", *columns))
     keys, at = _keys(changes), times(changes)
     last = np.ones(len(keys), bool)
@@ -83,7 +82,7 @@ def _results(operator: AsOfSpec, asking: pa.Table, asked: Numbers, changes: pa.T
 
 
 def _horizons(keys: Numbers, waiting: Numbers, at: Numbers, watermark: int) -> Numbers:
-    """For every change that of its key; waiting and at: keys and times of the tuples that wait."""
+    """Return for every change the horizon of its key. waiting, at: keys and times of the waiting tuples."""
     known, of = np.unique(keys, return_inverse=True)
     found = np.full(len(known), watermark)
     asked = np.isin(waiting, known)
@@ -92,10 +91,10 @@ def _horizons(keys: Numbers, waiting: Numbers, at: Numbers, watermark: int) -> N
 
 
 def _askable(changes: pa.Table, horizons: Numbers, within: int | None) -> Marks:
-    """Which changes, by key and time, can be the answer to a tuple at the horizon or after it."""
+    """Return which changes, given by key and time, can match a tuple at the horizon or later."""
     keys, at = _keys(changes), times(changes)
-    kept = horizons < FOREVER  # else nobody is left to ask
-    kept[:-1] &= (keys[1:] != keys[:-1]) | (at[1:] > horizons[1:])  # else the next is better for all of them
+    kept = horizons < FOREVER  # otherwise no tuple can follow
+    kept[:-1] &= (keys[1:] != keys[:-1]) | (at[1:] > horizons[1:])  # otherwise the next change matches instead
     if within is not None:
         kept &= at >= horizons - within
     return kept

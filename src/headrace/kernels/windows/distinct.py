@@ -1,7 +1,7 @@
-"""Of tuples with the same key, those that are kept: none was kept at most so long before.
+"""The tuples that `distinct` keeps: no tuple of the same key was kept within the given time before.
 
-Whether a tuple is kept depends on which earlier ones were, so a key's tuples are walked in sequence. What was kept in
-earlier epochs comes first in that walk: no tuple below a watermark arrives after it.
+Whether a tuple is kept depends on which earlier ones were, so the tuples of a key are walked in sequence. Tuples kept
+in earlier epochs come first in the walk, because no tuple below a watermark arrives after it.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from headrace.columnar import arrow, duck
 from headrace.kernels.stateless.steps import in_schema, in_sequence
 from headrace.kernels.windows.aggregate import times
 
-KEPT = "__kept"  # of a row of the state: it was put out; else it still waits
+KEPT = "__kept"  # true: an emitted tuple in the state; false: it waits
 _KEY, _SEQ = "__key", "__seq"
 
 
 def keep_first(by: Sequence[str], within: int, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-    """(the tuples below `bound` that are kept now, the rows to hold on to); `held` has the columns and `__kept`."""
+    """Return the tuples below `bound` that are kept now, and the rows to hold. `held` has the columns and `__kept`."""
     known = np.asarray(held.column(KEPT))
     waiting = ~known & (times(held) >= bound)
     walked = _walk_order(by, held.filter(pa.array(~waiting)))
     keep = _walk(np.asarray(walked.column(_KEY)), times(walked), np.asarray(walked.column(KEPT)), within)
     kept = walked.filter(pa.array(keep)).select(held.column_names)
     results = kept.filter(pa.array(~np.asarray(kept.column(KEPT)))).drop_columns([KEPT])
-    needed = kept.filter(pa.array(times(kept) >= bound - within))  # a tuple to come has `ts` >= bound
+    needed = kept.filter(pa.array(times(kept) >= bound - within))  # later tuples have `ts` >= bound
     return results, pa.concat_tables([_noted(needed), held.filter(pa.array(waiting))])
 
 
 def _walk_order(by: Sequence[str], rows: pa.Table) -> pa.Table:
-    """With a number for the key of each, keys together, in sequence within a key. Null is a value."""
+    """Return the rows with a number for their key, keys together, in sequence within a key. Null is a value."""
     columns = [name for name in rows.column_names if name != KEPT]
     ordered = in_sequence(rows, columns)
     ordered = ordered.append_column(_SEQ, pa.array(np.arange(ordered.num_rows)))
@@ -61,6 +61,6 @@ def _walk(
 
 
 def _noted(kept: pa.Table) -> pa.Table:
-    """Rows that were put out, marked as such. They are held whole: the sequence of the next walk is of whole tuples."""
+    """Mark rows as emitted. They are stored whole, because the sequence of the next walk depends on whole tuples."""
     index = kept.schema.get_field_index(KEPT)
     return kept.set_column(index, kept.schema.field(index), pa.array(np.ones(kept.num_rows, dtype=bool)))

@@ -17,7 +17,7 @@ from headrace.columnar.types import TS
 from headrace.kernels.stateless.steps import in_sequence
 from headrace.kernels.windows.aggregate import times
 
-RELEASED = "__released"  # of a counter, a row of the state that is no tuple: how many tuples of its key were released
+RELEASED = "__released"  # released tuples of a key; only counters have it, which are not tuples
 
 
 def first_tuples(by: Sequence[str], count: int, tuples: pa.Table) -> pa.Table:
@@ -29,7 +29,7 @@ def first_tuples(by: Sequence[str], count: int, tuples: pa.Table) -> pa.Table:
 
 
 def release_first(by: Sequence[str], count: int, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-    """Return (the tuples that are released now, the rows to hold); `held` has tuples, counters and `__released`."""
+    """Return the tuples that are released now and the rows to hold; `held` has tuples, counters and `__released`."""
     is_counter = np.asarray(held.column(RELEASED).is_valid())
     counters = held.filter(pa.array(is_counter))
     tuples = held.filter(pa.array(~is_counter)).drop_columns([RELEASED])
@@ -48,7 +48,7 @@ def release_first(by: Sequence[str], count: int, held: pa.Table, bound: int) -> 
 
 
 def _key_numbers(by: Sequence[str], rows: pa.Table) -> npt.NDArray[np.int64]:
-    """Number the keys of rows. The only key that there is besides the empty one is the substream, a whole number."""
+    """Number the keys of rows. The key is empty or the substream, an integer."""
     if not by:
         return np.zeros(rows.num_rows, np.int64)
     (name,) = by

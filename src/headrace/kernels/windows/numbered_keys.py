@@ -1,7 +1,7 @@
-"""Keys as numbers: rows whose keys are equal get the same one.
+"""Keys as numbers: rows with equal keys get the same number.
 
-Null is a value, NaN equals NaN and -0.0 equals 0.0. Each column is coded by itself, exactly, and codes are put together; what
-Arrow cannot code, or compares otherwise than DuckDB does, is left to DuckDB.
+Null is a value, NaN equals NaN and -0.0 equals 0.0. Each column is encoded exactly, and the codes are combined. DuckDB
+handles types that Arrow cannot encode or compares differently.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CODED = (
 
 
 def key_numbers(table: pa.Table, by: Sequence[str]) -> Numbers:
-    """A number for the key of every row; of no columns, all have one key."""
+    """Return a number for the key of every row; without columns, all rows have the same key."""
     columns = [table.column(name) for name in by]
     if not all(_is_coded(column) for column in columns):
         return _by_duckdb(table, by)
@@ -51,7 +51,7 @@ def _is_coded(column: pa.ChunkedArray) -> bool:
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[Numbers, int]:
-    """A code for every value, and how many there may be."""
+    """Return a code for every value, and a bound on the number of codes."""
     encoded: Any = pc.dictionary_encode(_comparable(column).combine_chunks(), null_encoding="encode")
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
@@ -59,7 +59,7 @@ def _codes(column: pa.ChunkedArray) -> tuple[Numbers, int]:
 
 
 def _comparable(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Floating point numbers that are equal have the same bits afterwards."""
+    """Return floats with one bit pattern for equal values."""
     if not pa.types.is_floating(column.type):
         return column
     values = pc.add(column.cast(pa.float64()), 0.0)  # -0.0 + 0.0 = 0.0

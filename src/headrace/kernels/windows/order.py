@@ -1,7 +1,7 @@
-"""The ordering mergers: tuples wait for the watermark and leave in sequence.
+"""Release of tuples in sequence, once the watermark has passed them.
 
-Invariant: what is released in an epoch lies below the bound, what is held lies at or above it; no tuple below a bound
-arrives after the epoch that reached it, so the releases of all epochs, one after the other, are the stream in sequence.
+Invariant: an epoch releases tuples below the bound and holds the others. No tuple below a bound arrives after the epoch
+that reached it, so the releases of all epochs, one after the other, are the stream in sequence.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from headrace.kernels.windows.aggregate import times
 
 
 def release_in_sequence(held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-    """(the tuples below the bound in sequence, the others)."""
+    """Return the tuples below the bound in sequence, and the others."""
     ready = pa.array(times(held) < bound)
     waiting = held.filter(pa.array(times(held) >= bound))
     return in_sequence(held.filter(ready), held.column_names), waiting
 
 
 def rank_tuples(left: pa.Table, right: pa.Table, given: tuple[int, int]) -> tuple[pa.Table, pa.Table]:
-    """Number released tuples of two streams that are walked together; at equal times L comes before R.
+    """Number released tuples of two streams in their common order; at equal times L comes before R.
 
-    `__rank` is a tuple's number in its own stream, `__other` how many of the other stream came before it; `given` are
-    the numbers given in earlier epochs.
+    `__rank` is a tuple's number in its own stream, `__other` the number of tuples of the other stream before it. given:
+    how many tuples of each stream earlier epochs numbered.
     """
     numbers = _numbers(times(left), times(right), given)
     return _with_ranks(left, *numbers[:2]), _with_ranks(right, *numbers[2:])
@@ -36,7 +36,7 @@ def rank_tuples(left: pa.Table, right: pa.Table, given: tuple[int, int]) -> tupl
 def rank_within(
     left: pa.Table, right: pa.Table, by: str, given: Mapping[int, tuple[int, int]]
 ) -> tuple[pa.Table, pa.Table, dict[int, tuple[int, int]]]:
-    """The same for the tuples of each value of a column alone; and the numbers given so far, by that value."""
+    """Number the tuples as `rank_tuples` does, separately for each value of a column; also return the counts by value."""
     lt, rt = times(left), times(right)
     of_left, of_right = (_rows_by(np.asarray(table.column(by))) for table in (left, right))
     ranks = [np.zeros(table.num_rows, np.int64) for table in (left, left, right, right)]
@@ -51,7 +51,7 @@ def rank_within(
 
 
 def _numbers(lt: Numbers, rt: Numbers, given: Sequence[int]) -> tuple[Numbers, Numbers, Numbers, Numbers]:
-    """(rank and other of the left, rank and other of the right), both in order of time."""
+    """Return rank and other of the left, then rank and other of the right, both in order of time."""
     return (
         given[0] + np.arange(len(lt)),
         given[1] + np.searchsorted(rt, lt, side="left"),
@@ -61,7 +61,7 @@ def _numbers(lt: Numbers, rt: Numbers, given: Sequence[int]) -> tuple[Numbers, N
 
 
 def _rows_by(values: Numbers) -> dict[int, Numbers]:
-    """The rows of every value, in order."""
+    """Return the rows of every value, in order."""
     order = np.argsort(values, kind="stable")
     keys, first = np.unique(values[order], return_index=True)
     return dict(zip(keys.tolist(), np.split(order, first[1:]), strict=True)) if len(keys) else {}

@@ -1,12 +1,13 @@
 """Aggregates over sessions: tuples of a group, each at most a gap after the one before it.
 
-Tuples of a group that lie in one pane, [k*gap, (k + 1)*gap), are always of one session: they are less than a gap apart. So
-whoever sends tuples sends one row per group and pane, a stretch: its first and last `ts`, and partials. A stretch has no
-pause in it that is longer than the gap. Two of them are of one session iff they overlap or lie at most the gap apart, and what
-they make together is a stretch again. So the state is a row per open session, or per part of one that a tuple still to come
-can join.
+Tuples of a group in one pane, [k*gap, (k + 1)*gap), always belong to one session, because they are less than a gap
+apart. The producer therefore sends one row per group and pane, a stretch: its first and last `ts`, and partials. A
+stretch has no pause longer than the gap. Two stretches belong to one session iff they overlap or are at most the gap
+apart, and together they form a stretch again. The state is thus one row per open session, or per part of a session that
+a later tuple can join.
 
-Invariant: no tuple with `ts` < bound is to come, so a session whose last `ts` is more than the gap before it is complete.
+Invariant: no later tuple has `ts` < bound, so a session whose last `ts` is more than the gap before the bound is
+complete.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from headrace.kernels.windows.numbered_keys import key_numbers
 from headrace.kernels.windows.window_specs import PartialSessionSpec, SessionSpec, TupleSessionSpec
 from headrace.support.event_time import move_back
 
-FIRST = "__first"  # of a stretch; its `ts` is the last
+FIRST = "__first"  # first time of a stretch; its `ts` is the last time
 SESSION = "__session"
 Marks = npt.NDArray[np.bool_]
 
 
 def stretches_of(operator: PartialSessionSpec, tuples: pa.Table) -> pa.Table:
-    """One row per group and pane: the grouping columns, the first and the last `ts`, and the partials."""
+    """Return one row per group and pane: the grouping columns, the first and the last `ts`, and the partials."""
     panes = times(tuples) // operator.gap
     columns = [(FIRST, "min(ts)"), *((name, sql) for partial in operator.partials for name, sql, _ in partial.columns)]
     sql = grouping(operator, PANE, columns, ts="max(ts)")
@@ -46,9 +47,9 @@ def stretches_of(operator: PartialSessionSpec, tuples: pa.Table) -> pa.Table:
 
 
 def close_partial_sessions(operator: PartialSessionSpec, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-    """(the results of the sessions that are complete, the stretches of the others).
+    """Return the results of the complete sessions, and the stretches of the others.
 
-    Merging and what is made of the merged values are one query, as for panes.
+    One query merges the partials and computes the functions, as for panes.
     """
     first = np.asarray(held.column(FIRST).cast(pa.int64()))
     held, complete = _with_sessions(operator, held, first, bound)
@@ -61,7 +62,7 @@ def close_partial_sessions(operator: PartialSessionSpec, held: pa.Table, bound: 
 
 
 def _joined(operator: PartialSessionSpec, held: pa.Table) -> pa.Table:
-    """One stretch for each session; most are one already."""
+    """Return one stretch for each session; most sessions have one already."""
     numbers = np.asarray(held.column(SESSION))
     alone = np.bincount(numbers, minlength=1)[numbers] == 1
     if alone.all():
@@ -73,7 +74,7 @@ def _joined(operator: PartialSessionSpec, held: pa.Table) -> pa.Table:
 
 
 def close_tuple_sessions(operator: TupleSessionSpec, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-    """The same from the tuples themselves: (results, the tuples of sessions that are not complete)."""
+    """Return the results of the complete sessions, and the tuples of the others."""
     found, complete = _with_sessions(operator, held, times(held), bound)
     found = found.filter(pa.array(complete))
     if operator.ordered:
@@ -92,14 +93,14 @@ def _results(operator: SessionSpec, sql: str, found: pa.Table) -> pa.Table:
 
 
 def _with_sessions(operator: SessionSpec, held: pa.Table, first: Numbers, bound: int) -> tuple[pa.Table, Marks]:
-    """With the number of its session beside every row; and which are of complete ones."""
+    """Return the rows with the number of their session, and which rows belong to complete sessions."""
     numbers, latest = session_numbers(key_numbers(held, operator.by), first, times(held), operator.gap)
     complete = latest < move_back(bound, operator.gap)
     return held.append_column(SESSION, pa.array(numbers)), complete[numbers]
 
 
 def session_numbers(keys: Numbers, first: Numbers, last: Numbers, gap: int) -> tuple[Numbers, Numbers]:
-    """(the number of every stretch's session, the last time of each session); stretches in any order."""
+    """Return the session number of every stretch, and the last time of each session. The stretches may be in any order."""
     by = sort_order([pa.array(keys), pa.array(first)])
     numbers, latest, found = (np.empty(len(keys), np.int64) for _ in range(3))
     many = numba_loops.number_sessions(keys[by], first[by], last[by], gap, numbers, latest)

@@ -1,9 +1,9 @@
-"""Where time windows begin and end.
+"""Grids of time windows: where windows start and end.
 
-Windows have whole numbers k, in order of their starts and of their ends. `latest(t)` is the number of the last window that
-has begun at time t, `closed(t)` the number of the last window that has ended then. So a position t lies in the windows k with
-closed(t) < k <= latest(t), and a watermark that goes from `before` to `after` closes those with
-closed(before) < k <= closed(after).
+Windows have integers k, in order of their starts and of their ends. `latest(t)` is the number of the last window that
+has started at time t, `closed(t)` the number of the last window that has ended by then. A position t is in the windows
+k with closed(t) < k <= latest(t), and a watermark that moves from `before` to `after` closes those with closed(before)
+< k <= closed(after).
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ PERIOD = DAYS_OF_400_YEARS * DAY
 
 
 class WindowGrid(Protocol):
-    """Times are microseconds, one number or an array of them."""
+    """A grid of time windows. Times are microseconds, as one number or an array."""
 
     @property
     def window(self) -> int:
-        """The length of a window; of local days, as if each had 24 hours."""
+        """Return the length of a window; for local days, as if each had 24 hours."""
 
     @property
     def every(self) -> int:
-        """The time between the starts of two windows, in the same sense."""
+        """Return the time between the starts of two windows; for local days, as if each had 24 hours."""
 
     @property
     def longest(self) -> int:
-        """No window is longer."""
+        """Return an upper bound on the length of any window."""
 
     @property
     def panes(self) -> WindowGrid:
-        """The smallest windows, side by side, of which every window consists."""
+        """Return the smallest adjacent windows that every window consists of."""
 
     def latest(self, at: Any) -> Any:
-        """The number of the last window that has begun."""
+        """Return the number of the last window that has started."""
 
     def closed(self, at: Any) -> Any:
-        """The number of the last window that has ended."""
+        """Return the number of the last window that has ended."""
 
     def starts(self, numbers: Any) -> Any:
-        """The first moment of each window."""
+        """Return the first moment of each window."""
 
     def ends(self, numbers: Any) -> Any:
-        """The first moment behind each window."""
+        """Return the first moment after each window."""
 
     def move_back(self, watermark: int) -> int:
-        """A time before which no window begins that is still open at the watermark."""
+        """Return a time before which no window starts that is open at the watermark."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class RegularWindows:
 
 @dataclass(frozen=True)
 class LocalDayWindows:
-    """Windows side by side, each of some whole local days; the day `first` begins one. It carries what it knows of its zone."""
+    """Adjacent windows of whole local days; day `first` starts one. The grid carries the rules of its time zone."""
 
     days: int
     first: int
@@ -107,7 +107,7 @@ class LocalDayWindows:
 
     @property
     def longest(self) -> int:
-        return self.window + DAY  # a zone that moved across the date line had a day twice
+        return self.window + DAY  # a zone that moved across the date line had one day twice
 
     @property
     def panes(self) -> LocalDayWindows:
@@ -129,7 +129,7 @@ class LocalDayWindows:
         return int(self.starts(self.latest(watermark)))
 
     def _day(self, at: Numbers) -> Any:
-        """The number of the last day that has begun."""
+        """Return the number of the last day that has started."""
         eras = 0
         if self.local.repeats_from is not None:
             eras = np.maximum((at - self._begin(self.local.repeats_from)) // PERIOD, 0)
@@ -139,7 +139,7 @@ class LocalDayWindows:
         return day + eras * DAYS_OF_400_YEARS
 
     def _begin(self, day: Any) -> Any:
-        """The first moment of a day."""
+        """Return the first moment of a day."""
         eras = 0
         if self.local.repeats_from is not None:
             eras = np.maximum((day - self.local.repeats_from) // DAYS_OF_400_YEARS, 0)
@@ -157,11 +157,11 @@ class LocalDayWindows:
 
     @cached_property
     def _lasts(self) -> Numbers:
-        """The last day of each run."""
+        """Return the last day of each run."""
         return np.append(self._firsts[1:] - 1, np.iinfo(np.int64).max)
 
 
 def pane_starts(windows: WindowGrid, at: Numbers) -> Numbers:
-    """The start of the pane in which each time lies."""
+    """Return the start of the pane that contains each time."""
     found: Numbers = windows.panes.starts(windows.panes.latest(at))
     return found

@@ -1,10 +1,10 @@
-"""The first tuples of each group and window in an order.
+"""The first tuples of each group and window in a given order.
 
-Which tuples are the first n of a window follows from the first n of each of its panes, so the state has at most n rows per
-group and pane: each is a tuple as it came, the start of its pane, and the smallest `ts` of all tuples of the group in the
-pane (`__first`), also of those that were dropped.
+The first n tuples of a window follow from the first n of each of its panes, so the state has at most n rows per group
+and pane. Each row is a tuple as it came, the start of its pane, and the smallest `ts` of all tuples of the group in the
+pane (`__first`), dropped tuples included.
 
-Invariant: ties are decided by the sequence of whole tuples, so the same rows are dropped wherever tuples meet.
+Invariant: the sequence of whole tuples decides ties, so the same rows are dropped wherever tuples are compared.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ RANK = "__rank"
 
 
 def best_of_panes(operator: WindowTopSpec, tuples: pa.Table) -> pa.Table:
-    """The first tuples of each group and pane."""
+    """Return the first tuples of each group and pane."""
     at = times(tuples)
     panes = tuples.append_column(PANE, pa.array(pane_starts(operator.windows, at))).append_column(FIRST, pa.array(at))
     return _best(operator, panes, PANE).drop_columns([RANK])
 
 
 def merge_panes(operator: WindowTopSpec, state: pa.Table) -> pa.Table:
-    """The first tuples of each group and pane of several blocks of state."""
+    """Return the first tuples of each group and pane of several blocks of state."""
     return _best(operator, state, PANE).drop_columns([RANK])
 
 
 def close_panes(operator: WindowTopSpec, held: pa.Table, before: int, after: int) -> pa.Table:
-    """The results of the windows that close between two watermarks."""
+    """Return the results of the windows that close between two watermarks."""
     found = []
     for expanded in in_closing_windows(held, np.asarray(held.column(PANE)), operator.windows, before, after):
         best = _best(operator, expanded, START)
@@ -51,7 +51,7 @@ def close_panes(operator: WindowTopSpec, held: pa.Table, before: int, after: int
 
 
 def close_sessions(operator: SessionTopSpec, held: pa.Table, bound: int) -> tuple[pa.Table, pa.Table]:
-    """(the results of the sessions that are complete, the tuples of the others)."""
+    """Return the results of the complete sessions, and the tuples of the others."""
     at = times(held)
     numbers, latest = session_numbers(key_numbers(held, operator.by), at, at, operator.gap)
     complete = (latest < move_back(bound, operator.gap))[numbers]
@@ -63,7 +63,7 @@ def close_sessions(operator: SessionTopSpec, held: pa.Table, bound: int) -> tupl
 
 
 def _best(operator: TopSpec, rows: pa.Table, unit: str) -> pa.Table:
-    """The first rows of each group and unit, with their ranks; `__first` becomes the smallest of the group and unit."""
+    """Return the first rows of each group and unit, with ranks. `__first` becomes the smallest of the group and unit."""
     if not rows.num_rows:
         return rows.append_column(RANK, pa.array([], pa.int64()))
     ordered = number_groups(rows, operator.schemas[0].names)

@@ -1,4 +1,4 @@
-"""What the window kernels need to know of an operator. The operators of `headrace.operators` fit these protocols."""
+"""The protocols of operators that the window kernels read. The operators of `headrace.operators` implement them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OrderSpec(AggregateSpec, Protocol):
 
     @property
     def ordered(self) -> bool:
-        """Whether one of the functions depends on the order of the tuples."""
+        """Return whether a function depends on the order of the tuples."""
 
 
 class TimeWindowSpec(AggregateSpec, Protocol):
@@ -94,15 +94,15 @@ class TopSpec(AggregateSpec, Protocol):
 
     @property
     def order_sql(self) -> tuple[str, ...]:
-        """The terms of the order, each with its direction and its place for nulls."""
+        """Return the terms of the order, each with its direction and its place for nulls."""
 
 
 class WindowTopSpec(TopSpec, TimeWindowSpec, Protocol):
-    """Its state are the first tuples of each pane."""
+    """A `top` over time windows, whose state is the first tuples of each pane."""
 
 
 class SessionTopSpec(TopSpec, SessionSpec, Protocol):
-    """Its state are the tuples of open sessions."""
+    """A `top` over sessions, whose state is the tuples of open sessions."""
 
 
 class AsOfSpec(PairColumns, Protocol):
@@ -119,4 +119,4 @@ class AsOfSpec(PairColumns, Protocol):
 
     @property
     def keep(self) -> bool:
-        """Whether tuples without a match are results, with nulls."""
+        """Return whether tuples without a match are results, with nulls."""
