@@ -20,7 +20,7 @@ from .test_local import followed, seeds
 from .test_tables import drive_versions, held_by
 
 TRIED = 20  # in make test
-COUNTED = 40
+COUNTED = 60
 LONG = 300
 
 

@@ -233,7 +233,7 @@ def test_the_same_sample_continues(by: Any, tmp_path: Path) -> None:
         (("0.1",), QueryTypeError, r"fraction must be a number.*found '0\.1'; such as s\.sample"),
         ((True,), QueryTypeError, "fraction must be a number"),
         ((None,), QueryTypeError, "fraction must be a number"),
-        ((0.1, "k"), QueryTypeError, "by must be a list"),
+        ((0.1, 7), QueryTypeError, "by must be a column or a list"),
         ((0.1, ["x"]), QueryError, "unknown column 'x'"),
         ((0.1, ["k", "k"]), QueryError, "twice"),
         ((0.1, ["ts"]), QueryError, "by cannot contain 'ts'"),
