@@ -122,7 +122,7 @@ def secret(name: str) -> Secret:
 def _is_worker() -> bool:
     """Whether this process is a Python worker of Spark."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return main is not None and main.name.startswith("pyspark.")
+    return main is not None and main.name.startswith(("pyspark.", "headrace.spark.worker_daemon"))
 
 
 def resolve_secrets(value: Any) -> Any:
