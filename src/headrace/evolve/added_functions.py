@@ -32,7 +32,8 @@ def extend_aggregates(last: Manifest, plan: p.PhysicalPlan, new: Json) -> tuple[
         was = means.get(name)
         if was is None or not plan.by_name[name].takes_functions or not _extends(was, now):
             continue
-        if (time := _all_comes_from(name, last, plan, new)) is None:
+        behind = since if was["inputs"] != now["inputs"] or name in since else {}
+        if (time := _all_comes_from(name, last, plan, new, behind)) is None:
             continue
         had, has = was["does"]["functions"], now["does"]["functions"]
         known = since.get(name, [[number, None] for number in range(len(had))])
@@ -68,15 +69,22 @@ def _said(name: str, added: Sequence[str], time: int) -> str:
     return what if time == NEVER else f"{what}, which is null in windows that began before {moment_text(time)}"
 
 
-def _all_comes_from(name: str, last: Manifest, plan: p.PhysicalPlan, new: Json) -> int | None:
-    """From which event time on all tuples come to an operator after this start; None: no time is known."""
+def _all_comes_from(
+    name: str, last: Manifest, plan: p.PhysicalPlan, new: Json, since: Mapping[str, Since]
+) -> int | None:
+    """From which event time on all tuples come to an operator after this start; None: no time is known.
+
+    since: by aggregate to which functions were added, what is known of these. An operator that may read their values has all
+    of them when no window in which they are null is to come.
+    """
     above = [each for each in QueryMeanings(new).above(name) if each in plan.by_name]
     if any(each not in last.operators for each in above):
         return None
     known = {source.name: last.sources.get(source.name, SourceState()).largest for source in plan.sources}
     arrived = {source: NEVER if largest is None else largest + 1 for source, largest in known.items()}
     notes = {each: last.operators[each].notes for each in above}
-    complete = incomplete.complete_since(plan, arrived, incomplete.incomplete_operators(last.query), (), notes)
+    begun = {**incomplete.incomplete_operators(last.query), **incomplete.latest_addition({FUNCTIONS_SINCE: since})}
+    complete = incomplete.complete_since(plan, arrived, begun, (), notes)
     return incomplete.input_complete_since(plan, name, complete)
 
 
