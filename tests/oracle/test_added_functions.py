@@ -158,6 +158,40 @@ def test_without_a_tuple_nothing_is_null(tmp_path: Path) -> None:
     assert found["m"].to_pylist() == [10, 10]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
+def test_what_reads_an_added_function_begins_after_its_last_null(at_once: bool, tmp_path: Path) -> None:
+    """A window of ten seconds that is null for the first aggregate gives tuples to later windows of the second."""
+    s, parts = source()
+
+    def query(first: dict[str, str], second: dict[str, str]) -> Stream:
+        values = s.aggregate(by="x", window="10 seconds", n="count(*)", **first)
+        return values.aggregate(window="2 seconds", all="sum(n)", **second)
+
+    added, reading = {"m": "max(x)"}, {"known": "count(m)"}
+    run_epochs(LocalRun(query({}, {}), tmp_path), [{"a": parts[0]}])
+    if not at_once:
+        LocalRun(query(added, {}), tmp_path).close()
+    run = LocalRun(query(added, reading), tmp_path)
+    found = run_epochs(run, [{"a": part} for part in parts[1:]], end=True).sort_by("ts")
+    assert found["all"].to_pylist() == [2] * 10
+    assert (
+        found["known"].to_pylist() == [None] * 8 + [2] * 2
+    )  # no window that began before 4.000001 gives any after 14.000001
+
+
+def test_a_function_that_reads_no_added_one_does_not_wait_for_it(tmp_path: Path) -> None:
+    s, parts = source()
+
+    def query(first: dict[str, str], second: dict[str, str]) -> Stream:
+        values = s.aggregate(by="x", window="10 seconds", n="count(*)", **first)
+        return values.aggregate(window="2 seconds", all="sum(n)", **second)
+
+    run_epochs(LocalRun(query({}, {}), tmp_path), [{"a": parts[0]}])
+    run = LocalRun(query({"m": "max(x)"}, {"results": "count(*)"}), tmp_path)
+    found = run_epochs(run, [{"a": part} for part in parts[1:]], end=True).sort_by("ts")
+    assert found["results"].to_pylist() == [None] * 3 + [2] * 7
+
+
 def test_behind_a_join_and_before_steps(tmp_path: Path) -> None:
     """The join passes on what it reads itself; a column that its state does not have cannot be read later."""
     s, parts = source()

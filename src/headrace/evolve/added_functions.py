@@ -34,7 +34,8 @@ def extend_aggregates(last: Manifest, plan: p.PhysicalPlan, new: Json) -> tuple[
         was = means.get(name)
         if was is None or not plan.by_name[name].takes_functions or not _extends(was, now):
             continue
-        if (time := _all_comes_from(name, last, plan, new)) is None:
+        behind = since if was["inputs"] != now["inputs"] or name in since else {}
+        if (time := _all_comes_from(name, last, plan, new, behind)) is None:
             continue
         had, has = was["does"]["functions"], now["does"]["functions"]
         known = since.get(name, [[number, None] for number in range(len(had))])
@@ -70,15 +71,22 @@ def _said(name: str, added: Sequence[str], time: int) -> str:
     return what if time == NEVER else f"{what}, which is null in windows that began before {moment_text(time)}"
 
 
-def _all_comes_from(name: str, last: Manifest, plan: p.PhysicalPlan, new: Json) -> int | None:
-    """Return the event time from which on all tuples reach an operator after this start; None if it is unknown."""
+def _all_comes_from(
+    name: str, last: Manifest, plan: p.PhysicalPlan, new: Json, since: Mapping[str, Since]
+) -> int | None:
+    """Return the event time from which on all tuples reach an operator after this start; None if it is unknown.
+
+    since: by aggregate to which functions were added, the times from which on these are complete. An operator downstream that
+    reads their values has all of them once no window in which they are null can still close.
+    """
     above = [each for each in QueryMeanings(new).above(name) if each in plan.by_name]
     if any(each not in last.operators for each in above):
         return None
     known = {source.name: last.sources.get(source.name, SourceState()).largest for source in plan.sources}
     arrived = {source: NEVER if largest is None else largest + 1 for source, largest in known.items()}
     notes = {each: last.operators[each].notes for each in above}
-    complete = incomplete.complete_since(plan, arrived, incomplete.incomplete_operators(last.query), (), notes)
+    begun = {**incomplete.incomplete_operators(last.query), **incomplete.latest_addition({FUNCTIONS_SINCE: since})}
+    complete = incomplete.complete_since(plan, arrived, begun, (), notes)
     return incomplete.input_complete_since(plan, name, complete)
 
 
