@@ -28,7 +28,7 @@ def execute_until_agreed(epoch: Epoch, execute: Execute) -> list[Report]:
         if _agree(epoch, reports):
             return reports
     msg = (
-        f"epoch {epoch.number} was run {ATTEMPTS} times and its slots never received messages of one attempt of every producer;"
+        f"epoch {epoch.number} was run {ATTEMPTS} times and its slots never all received the same attempt of every producer;"
         " executors are being lost faster than an epoch takes; nothing was committed"
     )
     raise EngineError(msg)

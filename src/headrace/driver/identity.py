@@ -45,7 +45,7 @@ def check_state_arrangement(last: Manifest, plan: p.PhysicalPlan) -> None:
         changed = [name for name in {**was, **now} if was.get(name) != now.get(name)]
         if differences := "; ".join(f"{part} of {n} was {was.get(n)}, is {now.get(n)}" for n in changed):
             raise QueryChanged(
-                f"this plan arranges the state differently: {differences}; use the plan that the state was made with, or a new"
+                f"this plan arranges the state differently: {differences}; use the plan that made the state, or a new"
                 " checkpoint folder"
             )
 

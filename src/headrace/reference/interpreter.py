@@ -95,12 +95,14 @@ def reference(
 ) -> pa.Table:
     """Return the sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
 
-    With `end=False` the input continues after the last epoch, and only results that are certain by then are emitted.
-    With `errors="keep"` tuples that fail in a `map`, `filter`, `case` or the SQL of a split are left out there.
-    `versions`: the content of tables in each epoch, as a table or a dict {name: table}. One more may follow for the
-    end; otherwise the end uses the content of the last epoch. Without `versions`, the present content of a table is
-    used. `idle`: for each epoch, the names of the sources that had been silent for longer than their `idle`; without
-    it, none was.
+    end: if False, the input continues after the last epoch, and only results that are certain by then are emitted.
+
+    errors: with "keep", tuples that fail in a `map`, `filter`, `case` or the SQL of a split are left out there.
+
+    versions: the content of tables in each epoch, as a table or a dict {name: table}. One more may follow for the end;
+    otherwise the end uses the content of the last epoch. None: the present content of each table is used.
+
+    idle: for each epoch, the names of the sources that had been silent for longer than their `idle`; None: none was.
     """
     return references([query], epochs, end, errors, versions, idle)[0]
 
@@ -140,12 +142,12 @@ Failures = dict[Place, FailedByStep]
 class Interpretation:
     """The settings that apply to a whole query.
 
-    names   names of the sources, by id
-    failed  collects failing tuples; None: a failing tuple is an error
-    ticks   the largest number of ticks of a substream; no run reaches more
-    reached  the watermark of every node before the input ends, by id
-    versions  versions of tables
-    substream   the present substream, in the body of a split
+    names      names of the sources, by id
+    failed     collects failing tuples; None: a failing tuple is an error
+    ticks      the largest number of ticks of a substream
+    reached    the watermark of every node before the input ends, by id
+    versions   versions of tables
+    substream  the present substream, in the body of a split
     """
 
     names: Mapping[int, str]

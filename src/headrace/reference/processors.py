@@ -184,7 +184,7 @@ class ReferenceCopy:
         if not isinstance(put, Mapping):
             names = ", ".join(name for name, _ in self.declared.outputs)
             raise DataError(
-                f"what it puts out must be a dict {{output: table}} of {names}, or None; found {describe_argument(put)}"
+                f"its output must be a dict {{output: table}} of {names}, or None; found {describe_argument(put)}"
             )
         return put
 
@@ -192,15 +192,15 @@ class ReferenceCopy:
 def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: DueCall) -> pa.Table:
     if table is None:
         return schema.empty_table()
-    rows = coerce_to_schema(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "what it puts out")
+    rows = coerce_to_schema(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "its output")
     if rows[TS].null_count:
-        raise DataError(f"a row is put out without a time: {TS!r} is null; give it that of its tuple, or a later one")
+        raise DataError(f"an emitted row has no time: {TS!r} is null; give it that of its tuple, or a later one")
     if not rows.num_rows:
         return rows
     earliest, latest = pc.min_max(rows[TS].cast(pa.int64())).as_py().values()
     if latest > FURTHEST:
         raise DataError(
-            f"a row is put out with ts {call_text(latest)}, which is beyond 73,000 years; no stream has such times"
+            f"an emitted row has ts {call_text(latest)}, which is beyond 73,000 years; no stream has such times"
         )
     if earliest < call.time:
         raise TooEarly(

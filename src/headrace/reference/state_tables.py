@@ -139,9 +139,7 @@ class DictTable:
         """Raise if an array was written in place without a call of `touched`: an engine would not store the change."""
         for name, array in self._arrays.items():
             if array.tobytes() != self._array(name).tobytes():
-                msg = (
-                    f"column {name!r} of table {self._name!r} was written in place, and not told; call touched(numbers)"
-                )
+                msg = f"column {name!r} of table {self._name!r} was written in place without a call of touched(numbers)"
                 raise DataError(msg)
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
@@ -151,7 +149,7 @@ class DictTable:
             raise DataError(f"table {self._name!r}: touched takes row numbers; found an array of {given.dtype}")
         for number in np.unique(given).tolist():
             if number not in known:
-                raise DataError(f"table {self._name!r}: touched was given {number}, which is the number of no row")
+                raise DataError(f"table {self._name!r}: touched was given {number}, which is not the number of a row")
             row = dict(zip(self._declared.columns.names, self._rows[known[number]], strict=True))
             for name in set(arrays) - set(self._declared.key):
                 row[name] = _written(row[name], arrays[name][number : number + 1])
