@@ -136,7 +136,7 @@ def test_a_restart_begins_cold(caplog: pytest.LogCaptureFixture) -> None:
         run.open(3)
         found = epoch(run, 3)
         assert set(found.built) == {COLD} and found.rows and not found.found
-        assert "tables of apply-1 were built from blocks, there was nothing in place" in caplog.text
+        assert "tables of apply-1 were built from blocks because there was no cache" in caplog.text
         rest(run, "counter", 4)
 
 
@@ -276,7 +276,7 @@ def test_no_room(limit: int, caplog: pytest.LogCaptureFixture) -> None:
     with begun("counter", cache=limit) as run:
         rest(run, "counter", 0)
         assert NO_SPACE in use_of(run).built and f"the limit of {limit:,} bytes is reached" in caplog.text
-        assert caplog.text.count("there was no room in place") < 4, "it is not said in every epoch"
+        assert caplog.text.count("there was no space for a cache") < 4, "it is not said in every epoch"
         assert sum(path.stat().st_size for path in files(run)) <= limit
 
 

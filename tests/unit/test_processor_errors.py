@@ -153,8 +153,8 @@ FAR = rows((0, "a", 0), (100_001, "b", 0))
 WRONG: dict[str, tuple[Do, dict[str, Any], list[str]]] = {
     "raises": (lambda t, s: helper(t), {}, ["failed", "KeyError: 'nobody has it'"]),
     "exits": (lambda t, s: sys.exit(3), {}, ["failed", "SystemExit: 3"]),
-    "columns missing": (lambda t, s: t.select(["ts", "user"]), {}, ["what it puts out", "n"]),
-    "columns more": (lambda t, s: t.append_column("x", t["n"]), {}, ["what it puts out", "x"]),
+    "columns missing": (lambda t, s: t.select(["ts", "user"]), {}, ["its output", "n"]),
+    "columns more": (lambda t, s: t.append_column("x", t["n"]), {}, ["its output", "x"]),
     "another type": (column("n", lambda t: pa.array(["x"] * t.num_rows)), {}, ["'n'", "string", "int64", "cast it"]),
     "too large": (
         column("n", lambda t: pa.array([300] * t.num_rows)),

@@ -1,7 +1,7 @@
 """Agreement of the tasks of an epoch: an epoch whose slots received messages of different attempts is run again.
 
-Invariant: the reports that `execute_until_agreed` returns are those of one attempt of every task, and every slot of a later
-stage received the messages of exactly these attempts. A task that Spark runs twice writes under two names. No manifest names
+Invariant: `execute_until_agreed` returns the reports of one attempt of every task, and every slot of a later stage
+received the messages of exactly these attempts. A task that Spark runs twice writes under two names. No manifest names
 the files of the other attempt, so the next clean-up deletes them.
 """
 
@@ -18,7 +18,7 @@ from headrace.task.reports import Report
 
 _log = logging.getLogger(__name__)
 Execute = Callable[[Epoch], Sequence[Message]]
-ATTEMPTS = 3  # of an epoch whose tasks do not agree
+ATTEMPTS = 3  # runs of an epoch whose tasks do not agree
 
 
 def execute_until_agreed(epoch: Epoch, execute: Execute) -> list[Report]:
@@ -28,7 +28,7 @@ def execute_until_agreed(epoch: Epoch, execute: Execute) -> list[Report]:
         if _agree(epoch, reports):
             return reports
     msg = (
-        f"epoch {epoch.number} was run {ATTEMPTS} times and its slots never heard the same attempt of every producer;"
+        f"epoch {epoch.number} was run {ATTEMPTS} times and its slots never all received the same attempt of every producer;"
         " executors are being lost faster than an epoch takes; nothing was committed"
     )
     raise EngineError(msg)
@@ -46,7 +46,7 @@ def _executed(epoch: Epoch, execute: Execute) -> Sequence[Message]:
 
 
 def _agree(epoch: Epoch, reports: Sequence[Report]) -> bool:
-    """Return whether every slot reported, and received messages of exactly the attempts of the stage before that reported."""
+    """Return whether every slot reported, and received messages of exactly the reported attempts of the stage before."""
     if len({(r.task.stage, r.task.number) for r in reports}) != len(reports):
         return False
     for stage in range(1, epoch.plan.stages + 1):

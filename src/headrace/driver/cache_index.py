@@ -1,7 +1,7 @@
-"""The index of caches of state tables: the attempt that opened each table last (`headrace.state.caches` has the reasons).
+"""The index of caches of state tables: the attempt that opened each table last (`headrace.state.caches` explains why).
 
-Invariant: the stamp of an attempt enters the index when the manifest with the changes of that attempt is committed, and not
-before. The index lives as long as a run.
+Invariant: the stamp of an attempt enters the index when the manifest with the changes of that attempt is committed, and
+not before. The index exists as long as a run.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from headrace.telemetry.table_sizes import substream_counts
 MOST_SUBSTREAMS = 4096  # an operator with more substreams has no caches
 
 WORDS = {
-    COLD: "there was nothing in place",
-    STAMP: "what was in place was not of the attempt that counts",
-    MARKED: "what was in place was being changed by an attempt that did not finish",
-    DAMAGED: "what was in place was damaged",
-    LOCKED: "what was in place was in use by another attempt",
-    NO_SPACE: "there was no room in place",
+    COLD: "there was no cache",
+    STAMP: "the cache did not match the last committed attempt",
+    MARKED: "the cache was being changed by an attempt that did not finish",
+    DAMAGED: "the cache was damaged",
+    LOCKED: "the cache was in use by another attempt",
+    NO_SPACE: "there was no space for a cache",
 }
 _log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class CacheIndex:
         return self._limit > 0 and bool(self._operators)
 
     def stamps(self) -> CacheStamps | None:
-        """Return what the tasks of the next epoch need to know about caches; None: there are none."""
+        """Return the facts about caches that the tasks of the next epoch need; None if caches are disabled."""
         if not self.on:
             return None
         if self._beside and (self._folder is None or not self._folder.is_there):
@@ -77,7 +77,7 @@ class CacheIndex:
             use = used[name]
             say = _log.info if why == COLD else _log.warning
             words = f": {use.reason}" if why == NO_SPACE and use.reason else ""
-            text = f"{use.built[why]:,} tables of {name} were built from blocks, {WORDS[why]}{words}"
+            text = f"{use.built[why]:,} tables of {name} were built from blocks because {WORDS[why]}{words}"
             say("%s (%s rows in %.2f seconds)", text, f"{use.rows:,}", use.seconds)
         self._said = now
 

@@ -21,7 +21,7 @@ OnBatch = Callable[[Any, int], None]  # (batch, its number)
 class FeedStatus(NamedTuple):
     """The activity of a feed."""
 
-    may_have: bool  # it has tuples that it has not delivered, or does not know yet
+    may_have: bool  # it has undelivered tuples, or does not know yet
     at_work: bool  # it looks for tuples, or the run processes its batch
 
 
@@ -30,15 +30,15 @@ class Feed(Protocol):
 
     @property
     def active(self) -> bool:
-        """Whether batches may still come."""
+        """Return whether more batches may come."""
 
     @property
     def drained(self) -> bool:
-        """Whether it ended because all input that was there is processed."""
+        """Return whether the feed ended because all available input is processed."""
 
     @property
     def failure(self) -> str | None:
-        """The error that ended it; None: it is active, or `stop` ended it."""
+        """Return the error that ended the feed; None if it is active or `stop` ended it."""
 
     def look(self) -> FeedStatus:
         """Return what the feed is doing now."""
@@ -52,13 +52,13 @@ class Cluster(Protocol):
 
     @property
     def stopped(self) -> bool:
-        """Whether the cluster has ended."""
+        """Return whether the cluster has ended."""
 
     def static(self, sources: Mapping[str, Source]) -> Any:
         """Return the rows of sources that are read whole."""
 
     def piece_rows(self, inputs: Sequence[TakenInput], splitters: Splitters) -> Any:
-        """Return the pieces of the inputs of an epoch as rows, dealt to splitters."""
+        """Return the pieces of the inputs of an epoch as rows, assigned to splitters."""
 
     def batch(self, batch: Any) -> Any:
         """Return the rows of a batch of a feed."""

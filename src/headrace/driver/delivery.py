@@ -1,8 +1,9 @@
 """Delivery of the outbox of a committed manifest to the sinks, repeated after a crash.
 
-A part sink has the rows already. It gets the receipts of the parts that count.
+A part sink already has the rows. It gets the receipts of the parts that count.
 
-Invariant: nothing more is committed before the newest outbox is delivered, so only the newest outbox can be delivered twice.
+Invariant: nothing more is committed before the newest outbox is delivered, so only the newest outbox can be delivered
+twice.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from headrace.support.user_code import comes_from_signal
 from headrace.task.outputs import check_receipt
 
 Name = tuple[str, int, str]  # id of the state, epoch, result: the `query`, `epoch` and `result` of a delivery
-OTHER_SINK = "all that is put aside comes to one sink, in columns of several kinds: such as headrace.sinks.parquet(...)"
+OTHER_SINK = "late= needs a sink that accepts tables with different columns, such as headrace.sinks.parquet(...)"
 
 
 @dataclass(frozen=True)
@@ -37,11 +38,11 @@ class Deliverer:
     plan: p.PhysicalPlan
     store: StateStore
     sinks: Mapping[str, AnySink]  # by result; late tuples of a source: "late:<source>"
-    labels: Mapping[str, str] = field(default_factory=dict)  # of results, for errors
+    labels: Mapping[str, str] = field(default_factory=dict)  # names of results for errors
 
     @cached_property
     def in_tasks(self) -> dict[str, PartSink]:
-        """Copies of the sinks that tasks write to. What a sink opens to publish stays in the driver and is not sent."""
+        """Return copies of the sinks that tasks write to. Connections that a sink opens to publish stay in the driver."""
         return {result: copy.copy(sink) for result, sink in self.sinks.items() if takes_parts(sink)}
 
     def begin(self, aside: Mapping[str, tuple[str, pa.Schema]] | None = None) -> None:
@@ -84,8 +85,8 @@ class Deliverer:
     def deliver(self, manifest: Manifest, outbox_names: Mapping[str, str | None] | None = None) -> dict[str, float]:
         """Deliver the outbox of a manifest, and return the seconds that each sink took.
 
-        outbox_names: by result, its name in the outbox if the run that filled the outbox used another name; None: the outbox has
-        nothing for it. The sink gets that name, because it may hold the rows under it already.
+        outbox_names: by result, its name in the outbox if the run that filled the outbox used another name; None: the
+        outbox has no rows for it. The sink gets that name, because it may already hold the rows under it.
         """
         took = {}
         reader = BlockReader(self.store.storage)
@@ -98,14 +99,12 @@ class Deliverer:
             begun = time.monotonic()
             if takes_parts(sink):
                 self._publish(reader, sink, result, name, entries)
-            elif (
-                _in_parts(entries) and self.store.all_delivered
-            ):  # by the sink before this one, which has published them
+            elif _in_parts(entries) and self.store.all_delivered:  # the previous sink has published them
                 continue
             elif entries:
                 table = pa.concat_tables(
                     self._tables(reader, result, entries)
-                )  # of the columns that the result has now
+                )  # with the present columns of the result
                 with self._careful(name):
                     sink.deliver(Delivery(*name, table))
             if entries:
@@ -116,7 +115,8 @@ class Deliverer:
     def _publish(
         self, reader: BlockReader, sink: PartSink, result: str, name: Name, entries: Sequence[Block | Receipt]
     ) -> None:
-        """Publish the parts that count. Rows in blocks are written as parts now: an earlier run had another sink."""
+        """Publish the parts that count. Rows in blocks are written as parts first, because an earlier run had another
+        sink."""
         receipts = []
         for each in entries:
             if isinstance(each, Receipt):
@@ -124,7 +124,7 @@ class Deliverer:
                 continue
             (table,) = self._tables(reader, result, [each])
             with self._careful(name):
-                again = Path(each.name).stem.partition("-")[2]  # the same name every time: it is the same part
+                again = Path(each.name).stem.partition("-")[2]  # the same name in every attempt: it is the same part
                 receipts.append(check_receipt(sink.write(Part(*name, again, table))))
         with self._careful(name):
             sink.publish(Publication(*name, tuple(receipts)))
@@ -137,20 +137,20 @@ class Deliverer:
             raise
 
     def _read(self, reader: BlockReader, result: str, entries: Sequence[Block | Receipt]) -> list[pa.Table]:
-        """Return the tables of all blocks of a result. Refuse undamaged blocks with other columns."""
+        """Return the tables of all blocks of a result; raise for an intact block with other columns."""
         blocks = [each for each in entries if isinstance(each, Block)]
         if _in_parts(entries):
             msg = (
-                f"the newest {result} was written in parts, by the sink that this checkpoint was run with before; only such"
-                " a sink can publish them, and they may not be published yet, since the run before did not end in order: start with"
-                " it again and stop, then with this one, or afresh with a new checkpoint"
+                f"the newest {result} was written in parts, by the sink that this checkpoint used before; only such"
+                " a sink can publish them, and they may not be published yet, since the previous run did not end normally: start with"
+                " it again and stop, then with this one, or use a new checkpoint"
             )
             raise StateMismatch(msg)
         tables = [reader.open(block).table for block in blocks]
         schemas = [edge.schema for edge in self.plan.edges if edge.target == result] or [tables[0].schema]
         for block, table in zip(blocks, tables, strict=True):
             if table.column_names != schemas[0].names:
-                msg = f"block {block.name} is no part of {result}: it has {table.column_names}. {REPAIR}"
+                msg = f"block {block.name} does not belong to {result}: its columns are {table.column_names}. {REPAIR}"
                 raise CorruptState(msg)
         return tables
 
@@ -160,7 +160,7 @@ class Deliverer:
         try:
             yield
         except BaseException as error:
-            self.store.revoke()  # as above
+            self.store.revoke()  # as in `_tables`
             if comes_from_signal(error):
                 raise
             msg = (
@@ -171,5 +171,5 @@ class Deliverer:
 
 
 def _in_parts(entries: Sequence[Block | Receipt]) -> bool:
-    """Whether a sink that takes parts has some of it."""
+    """Return whether a part sink already has some of the rows."""
     return any(isinstance(each, Receipt) for each in entries)

@@ -1,6 +1,6 @@
 """The driver (the papers' master): it prepares, starts, commits and delivers one epoch after another.
 
-`Driver` fixes the order of the steps. Each step is in a module of its own:
+`Driver` fixes the order of the steps. Each step is in a separate module:
 
     agreement       repeats an epoch until the reports of its tasks agree
     cache_index     the caches of state tables that tasks may use
@@ -14,11 +14,11 @@
     stored_checks   checks the newest manifest when a run starts
     table_versions  versions of the tables that streams are joined with
 
-An epoch runs in this order, and a crash after any step is safe: make the record `Epoch` - run the stages - check that
-all slots received messages of the same attempt of every producer - commit the manifest - deliver its outbox - delete
-unused files. For sources that headrace drives, the offsets and files of an epoch follow from the last manifest. A batch
-of Spark is processed, replayed or refused (`position`). The state of manifest n follows from manifest n - 1 and the
-reports of epoch n alone.
+An epoch runs in this order, and a crash after any step is safe: make the record `Epoch`; run the stages; check that all
+slots received messages of the same attempt of every producer; commit the manifest; deliver its outbox; delete unused
+files. For sources that headrace drives, the offsets and files of an epoch follow from the last manifest. A batch of
+Spark is processed, replayed or refused (`position`). The state of manifest n follows only from manifest n - 1 and the
+reports of epoch n.
 """
 
 from __future__ import annotations
@@ -85,18 +85,18 @@ _log = logging.getLogger(__name__)
 class Settings:
     """The arguments of a run that its driver needs."""
 
-    slots: int  # at the start
+    slots: int  # number of slots at the start
     best_effort: bool = False
     bounded: bool = False
     keep_late: bool = False
     keep_failed: bool = False  # tuples that fail in a step do not stop the run
-    static: tuple[str, ...] = ()  # sources that are read whole in the first epoch
-    layouts: LayoutChooser | None = None  # chooses all layouts, in place of the controller
+    static: tuple[str, ...] = ()  # sources that the first epoch reads completely
+    layouts: LayoutChooser | None = None  # chooses all layouts, instead of the controller
     groups: int | None = None
     policy: Policy = field(default_factory=Policy)
-    limit: int | None = None  # slots that the run may grow to; None: those it has
+    limit: int | None = None  # slots that the run may grow to; None: no growth
     auto: bool = False  # the controller chooses how many slots are active
-    cache: int = 0  # bytes that caches of state tables may take on each machine; 0: there are none
+    cache: int = 0  # bytes of caches of state tables on each machine; 0: no caches
     beside: bool = False  # tasks run on this machine, so the driver makes and removes their folder of caches
     splitters: FixedSplitters = field(
         default_factory=FixedSplitters
@@ -104,10 +104,11 @@ class Settings:
 
 
 class Driver:
-    """Runs the epochs of one run, one after the other, on the state in a store.
+    """The epochs of one run, one after the other, on the state in a store.
 
     `open` checks that the plan and the sinks fit the state, and restores what the newest manifest holds. Then
-    `deliver_again` and `publish_again` repeat what may not have arrived, `run_epoch` runs one epoch, and `end` ends all.
+    `deliver_again` and `publish_again` repeat what may not have arrived, `run_epoch` runs one epoch, and `end` ends the
+    run.
     """
 
     versions: TableVersions
@@ -163,7 +164,7 @@ class Driver:
         return self
 
     def _check_state(self) -> None:
-        """Refuse a state that does not fit the plan, and withhold results that a migration left incomplete."""
+        """Raise if the state does not fit the plan, and withhold results that a migration left incomplete."""
         if self.settings.best_effort:
             watermarks.check_best_effort(self.plan)
         last = self.store.last
@@ -180,7 +181,7 @@ class Driver:
             _log.warning("%s", printable(incomplete.warning_text(self.labels.get(result, result), time_)))
 
     def _restore(self) -> None:
-        """Make the parts of the driver that continue from the newest manifest. This reads the tables beside streams."""
+        """Create the parts of the driver that continue from the newest manifest. This reads the joined tables."""
         last, given = self.store.last, self.settings
         self.versions = TableVersions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous, self.labels)
@@ -201,7 +202,7 @@ class Driver:
         known = self.store.last.ledgers if self.store.last else {}
         reader = BlockReader(
             self.store.storage, capacity=0
-        )  # a ledger reads a block once: a mapping would outlive the file
+        )  # a ledger reads a block only once, and a mapping would outlive the file
         self.ledgers = {
             name: origin.ledger(known[name] if name in known else origin.state_type(), reader)
             for name, origin in self.driven.items()
@@ -226,17 +227,17 @@ class Driver:
 
     @property
     def columns(self) -> dict[str, list[str]]:
-        """The columns of each source that are read, by the names that the source gives them."""
+        """Return the columns of each source that are read, under the source's own names."""
         return {s.name: raw_names(s.reads(whole=self.settings.keep_late), s) for s in self.plan.sources}
 
     @property
     def last(self) -> Manifest | None:
-        """The newest manifest."""
+        """Return the newest manifest."""
         return self.store.last
 
     @property
     def closed(self) -> bool:
-        """Whether the checkpoint is closed: its input has ended and was processed."""
+        """Return whether the checkpoint is closed: its input has ended and was processed."""
         return self.last is not None and self.last.closed
 
     def end(self, error: BaseException | None) -> None:
@@ -268,19 +269,19 @@ class Driver:
 
     @property
     def running(self) -> float | None:
-        """Seconds that the epoch under way has taken so far."""
+        """Return how many seconds the epoch in progress has taken so far."""
         return self._watch.running
 
     @property
     def busy(self) -> list[float]:
-        """The recent share of its time that each slot works, the epoch under way included."""
+        """Return the recent share of its time that each slot works, the epoch in progress included."""
         return busy_shares(self.control.occupancy, self.control.active, self._watch.had, self.running)
 
     def deliver_again(self) -> None:
         """Deliver the newest outbox when a run starts, because it may not have reached its sinks."""
         self.store.complete()
         last = self.store.last
-        if last is not None:  # other names count for the outbox that the run began with, and for none of its own
+        if last is not None:  # other names apply only to the outbox that the run began with
             self._deliverer.deliver(last, self.outbox_names if last.number == self._began_with else {})
 
     # --- one epoch -------------------------------------------------------------------------------------------------
@@ -305,7 +306,9 @@ class Driver:
         taken: by source that headrace drives, the items that this epoch takes.
         """
         if self.closed:
-            raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
+            raise StateMismatch(
+                "this checkpoint is closed: its input has ended and was processed; use a new checkpoint folder"
+            )
         with self._watch.epoch():
             epoch = self._epoch(final=final, idle_sources=idle_sources, idle_partitions=idle_partitions or {})
             self._run_epoch(epoch, position, execute, taken or {})
@@ -341,7 +344,7 @@ class Driver:
         begun: float,
     ) -> None:
         """Replace the progress by that after the epoch, and publish the record of the epoch to listeners."""
-        after = replace(self.progress)  # a reader of the former progress keeps that of one whole epoch
+        after = replace(self.progress)  # a reader of the former object keeps the progress of one whole epoch
         after.busy = list(self.control.occupancy)
         after.backlog = self.control.backlog if self.ledgers else None
         after.backlog_of = " and ".join(sorted({ledger.counts for ledger in self.ledgers.values()})) or "files"
@@ -405,7 +408,7 @@ class Driver:
     def _epoch(
         self, *, final: bool, idle_sources: Sequence[str], idle_partitions: Mapping[str, Sequence[str]]
     ) -> Epoch:
-        """Return the record of the next epoch: everything that its tasks need to know."""
+        """Return the record of the next epoch, with the facts that its tasks need."""
         last, slots, given = self.store.last, self.control.active, self.settings
         groups = last.groups if last else group_count(self.plan, slots, given.limit or 0, given.groups)
         number = last.number + 1 if last else 0
@@ -445,7 +448,8 @@ class Driver:
         ledgers: Mapping[str, TakenState],
         bytes_read: Mapping[str, int],
     ) -> Manifest:
-        """Return the next manifest, with the decisions for the epoch after it. bytes_read: of files and messages, by source."""
+        """Return the next manifest, with the decisions for the epoch after it. bytes_read: by source, bytes of files
+        and messages."""
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
         places = {name: place for name, place in self.places.items() if name not in was_read}
         found = compute_outcome(self.store.last, epoch, reports, places)
@@ -479,18 +483,18 @@ class Driver:
 
 
 def _message_amount(source: str, reports: Sequence[Report]) -> MessageAmount:
-    """Return how many messages of a source, and bytes of them, the tasks have read."""
+    """Return how many messages of a source the tasks have read, and their bytes."""
     told = [report.sources[source] for report in reports if source in report.sources]
     return MessageAmount(sum(each.bytes for each in told), sum(each.messages for each in told))
 
 
 def _now() -> tuple[float, float]:
-    """Return the time by the clock, and the CPU time of this process."""
+    """Return the monotonic time, and the CPU time of this process."""
     return time.monotonic(), time.process_time()
 
 
 def versions(plan: p.PhysicalPlan) -> dict[str, str]:
-    """Return the versions of the software that runs epochs of a plan, the user's own code included."""
+    """Return the versions of the software that runs epochs of a plan, user code included."""
     return {
         **identity.operator_code(plan),
         "headrace": __version__,

@@ -1,14 +1,14 @@
-"""The fingerprint of a query: the meaning of the state of every operator, from its sources on.
+"""The fingerprint of a query: the meaning of the state of every operator, starting with its sources.
 
-    meaning of an operator  =  what it does itself  +  per input: the meanings of its producers, the steps between, and the
+    meaning of an operator  =  its own definition  +  per input: the meanings of its producers, the steps between, and the
                                columns that it reads of them, with their types
-    two meanings are equal  =>  state that was made under one is the state that the other would have made
+    two meanings are equal  =>  the state made under one is the state that the other would have made
 
-The meaning of an operator does not contain: steps downstream of the last stateful operator, sinks, the names and order of
-results, lateness, `idle` and `ahead`, columns that the operator only passes on, and the names that an aggregate gives to its
-functions. The operator that reads such a column describes it. For columns in state that are only passed on, the fingerprint
-has their origin, so that they can be compared one by one. All of it is JSON in the manifest, with which a later query is
-compared.
+The meaning of an operator does not contain: steps downstream of the last stateful operator, sinks, the names and order
+of results, lateness, `idle` and `ahead`, columns that the operator only passes on, and the names that an aggregate
+gives to its functions. The operator that reads such a column describes it. For columns in state that are only passed
+on, the fingerprint has their origin, so that they can be compared one by one. All of this is JSON in the manifest, with
+which a later query is compared.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from headrace.support import validators
 from headrace.support.event_time import FOREVER, NEVER
 
 Json = dict[str, Any]
-PLACES = ("lateness", "idle", "ahead")  # of a source: may change while state goes on
+PLACES = ("lateness", "idle", "ahead")  # fields of a source that may change while the state continues
 NOT_MEANT = ("body", "inputs", "schema", *PLACES)
-OF_TABLE = " of table "  # in what a column is
-_LOADED = re.compile(r"(?:__main__|headrace_query_[^.]*)\.")  # what a file was run as
+OF_TABLE = " of table "  # part of the text of a column's origin
+_LOADED = re.compile(r"(?:__main__|headrace_query_[^.]*)\.")  # module names under which a query file was loaded
 
 
 def query_section(plan: p.PhysicalPlan, graph: Sequence[Json], holding: p.PhysicalPlan | None = None) -> Json:
-    """Return what a manifest stores about a query: the query of the user, and the meanings of operators and results.
+    """Return the section of a manifest about a query: the user's query, and the meanings of operators and results.
 
-    plan: under the strategy `subquery`, whatever the run has: no meaning depends on a strategy.
-    holding: the same with all columns that state has, if it has more than the query reads.
+    plan: under the strategy `subquery`, whichever the run uses, because no meaning depends on the strategy. holding:
+    the plan with all columns that the state has, if these are more than the query reads.
     """
     found = {
         "operators": list(graph),
@@ -115,7 +115,9 @@ def _result(plan: p.PhysicalPlan, name: str) -> Json:
 
 
 def _edge(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
-    steps = [step for step in edge.steps if not p.is_pushed(step)]  # what is pushed is part of a join, which says it
+    steps = [
+        step for step in edge.steps if not p.is_pushed(step)
+    ]  # pushed steps are part of a join, which describes them
     read = narrow_step(_put_out(plan, edge), columns_before(steps, needed))
     found = {"from": edge.producer, "steps": _steps(steps, needed), "reads": describe_schema(read)}
     return {**found, "output": edge.output} if edge.output else found
@@ -200,7 +202,7 @@ _SECTION = validators.record_with(
 
 
 def check_query_section(query: Any) -> None:
-    """Refuse a section that no run wrote."""
+    """Raise for a section that no run wrote."""
     found = _SECTION(query, "query")
     operators = found["operators"]
     for place, node in enumerate(operators):
@@ -225,7 +227,7 @@ def check_query_section(query: Any) -> None:
 
 
 def _tables(node: Json, key: str) -> None:
-    """Joins with tables, wherever they are."""
+    """Check the joins with tables in a node and in its body."""
     if node["operator"] == "table":
         validators.record_with(table=validators.optional(validators.text), schema=_COLUMNS)(node, key)
     for place, inside in enumerate(
@@ -237,7 +239,7 @@ def _tables(node: Json, key: str) -> None:
 class QueryMeanings:
     """The meanings in a section `query` of a manifest, for comparison with another section.
 
-    code: by operator, the user's own code that it runs.
+    code: by operator, the user's code that it runs.
     """
 
     def __init__(self, section: Mapping[str, Any], code: Mapping[str, str] | None = None) -> None:
@@ -252,12 +254,12 @@ class QueryMeanings:
 
     @cached_property
     def digests(self) -> dict[str, str]:
-        """The digest of the meaning of each operator."""
+        """Return the digest of the meaning of each operator."""
         return {name: self._digest_of(name, coded=False) for name in self.operators}
 
     @cached_property
     def coded(self) -> dict[str, str]:
-        """The same digests, with the user's code that runs in the operator and upstream of it."""
+        """Return the same digests, including the user's code in the operator and upstream of it."""
         return {name: self._digest_of(name, coded=True) for name in self.operators}
 
     def _digest_of(self, name: str, *, coded: bool) -> str:
@@ -324,7 +326,7 @@ def operator_kind(name: str) -> str:
     return name.rpartition("-")[0]
 
 
-# --- names of the user's own code: what its file was run as is no part of them ---------------------------------------------
+# --- names of user code, without the name that its file was loaded as ------------------------------------------------
 
 
 def without_loader(text: str) -> str:
@@ -334,7 +336,7 @@ def without_loader(text: str) -> str:
 
 
 def without_loaders(does: Json) -> Json:
-    """Return the description of an operator, or the rule of a split, with such names."""
+    """Return the description of an operator, or the rule of a split, without module names of loaded files."""
     named = {key: without_loader(does[key]) for key in ("processor",) if isinstance(does.get(key), str)}
     rules = {key: does[key] for key in ("route", "broadcast") if isinstance(does.get(key), list) and does[key]}
     return {**does, **named, **{key: [without_loader(str(name)), *rest] for key, (name, *rest) in rules.items()}}

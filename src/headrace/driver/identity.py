@@ -1,7 +1,7 @@
 """The identity of a state: the plan that arranged it, and the places that its sources read.
 
 Invariant: a state continues only under a plan that arranges it in the same way, with sources that read the same places.
-`headrace.evolve.compare` has checked before that the operators still mean the same.
+`headrace.evolve.compare` has already checked that the operators still mean the same.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _log = logging.getLogger(__name__)
 
 STATIC_CHANGED = (
     "the static source %s has changed since this state began, and is not read again: it was %s, it is %s;"
-    " the run goes on with what it was; use a new checkpoint folder for what it is"
+    " the run continues with the former content; use a new checkpoint folder to read the new one"
 )
 
-CODE_CHANGED = "%s goes on with the state that other code or settings made: it was %s, it is %s"
+CODE_CHANGED = "%s continues with the state that other code or settings made: it was %s, it is %s"
 
 
 def query_fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[str, Any]:
@@ -39,13 +39,13 @@ def state_arrangement(plan: p.PhysicalPlan) -> dict[str, Any]:
 
 
 def check_state_arrangement(last: Manifest, plan: p.PhysicalPlan) -> None:
-    """Refuse a plan that would arrange the state of an operator in another way."""
+    """Raise for a plan that would arrange the state of an operator differently."""
     for part, now in state_arrangement(plan).items():
         was = last.query[part]
         changed = [name for name in {**was, **now} if was.get(name) != now.get(name)]
         if differences := "; ".join(f"{part} of {n} was {was.get(n)}, is {now.get(n)}" for n in changed):
             raise QueryChanged(
-                f"the state does not lie as this plan has it: {differences}; use the plan that the state was made with, or a new"
+                f"this plan arranges the state differently: {differences}; use the plan that made the state, or a new"
                 " checkpoint folder"
             )
 
@@ -63,7 +63,7 @@ def user_code_names(plan: p.PhysicalPlan) -> list[str]:
 
 
 def log_changed_code(last: Manifest, plan: p.PhysicalPlan) -> None:
-    """Log code whose version or settings have changed. It continues with the state that is there."""
+    """Log code whose version or settings have changed. It continues with the existing state."""
     for operator, code in operator_code(plan).items():
         known = last.versions.get(operator, code)
         if without_loader(known) != without_loader(code):

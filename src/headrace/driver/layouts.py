@@ -36,11 +36,11 @@ def group_count(plan: p.PhysicalPlan, slots: int, limit: int, wanted: int | None
 
 @dataclass
 class RunLayouts:
-    """Answers for the layouts of a run: what each epoch uses, what a user asks for, and what the controller decides."""
+    """The layouts of a run: those of each epoch, user requests, and decisions of the controller."""
 
     plan: p.PhysicalPlan
     control: Controller
-    chosen: LayoutChooser | None  # a given plan, or a test, chooses all layouts: then the controller decides nothing
+    chosen: LayoutChooser | None  # a given plan or a test chooses all layouts; the controller then decides nothing
     given: FixedSplitters = field(default_factory=FixedSplitters)
 
     # --- what a user may ask for during a run ------------------------------------------------------------------------
@@ -63,7 +63,7 @@ class RunLayouts:
 
     @property
     def backlog(self) -> int:
-        """The number of files and messages that wait."""
+        """Return the number of waiting files and messages."""
         return self.control.backlog
 
     @backlog.setter
@@ -72,11 +72,12 @@ class RunLayouts:
 
     def set_slots(self, slots: int, last: Manifest | None) -> None:
         if self.chosen is not None:
-            raise QueryError("this run follows a plan, which says how many slots there are; start it without one")
+            raise QueryError("this run follows a plan, which fixes the number of slots; start it without a plan")
         self.control.set_slots(slots, last.number if last else 0)
 
     def rebalance(self, last: Manifest | None, *, dry_run: bool) -> list[dict[str, Any]]:
-        """Return what the controller would decide after this manifest. Unless `dry_run`, it decides that with the next one."""
+        """Return what the controller would decide after this manifest. Unless `dry_run`, it decides that with the next
+        one."""
         if self.frozen and not dry_run:
             raise QueryError("the run is frozen; call thaw() first, or rebalance(dry_run=True)")
         self.control.asked = self.control.asked or not dry_run
@@ -92,9 +93,9 @@ class RunLayouts:
     def plan_epoch(self, groups: int, state: Mapping[str, OperatorState]) -> tuple[p.PhysicalPlan, dict[str, Layout]]:
         """Return the plan of the next epoch, and the layouts of its operators that follow no other operator.
 
-        An operator that follows another runs in its slots and needs no layout. Which operators follow can differ from one
-        epoch to the next: an aggregate can follow a join of the same grouping, but not in an epoch whose layout spreads a
-        hot group of the join over several slots. In that epoch the aggregate has a stage of its own, with the layout that
+        An operator that follows another runs in its slots and needs no layout. Which operators follow can differ
+        between epochs: an aggregate can follow a join of the same grouping, but not in an epoch whose layout spreads a
+        hot group of the join over several slots. In that epoch the aggregate has a separate stage, with the layout that
         it would have shared.
         """
         chosen = {o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators if not o.follows}

@@ -1,4 +1,4 @@
-"""The choice of the blocks that an epoch merges, and of the bases of state tables that it writes again."""
+"""The choice of the blocks that an epoch merges, and of the bases of state tables that it renews."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def merges_for_slots(
 
 
 def _shared(plan: p.PhysicalPlan, merges: Sequence[Merge]) -> list[Merge]:
-    """Return the merges, with one in place of several that merge the same blocks of one operator in the same groups."""
+    """Return the merges, with one instead of several that merge the same blocks of one operator in the same groups."""
     found: dict[object, Merge] = {}
     for merge in merges:
         operator = plan.by_name[merge.operator]
@@ -78,7 +78,7 @@ def plan_merges(operator: Operator, state: OperatorState | None) -> list[Merge]:
 
 
 def _trims(operator: Operator, side: int, blocks: Sequence[Block], taken: Set[str]) -> list[Merge]:
-    """Return merges of the blocks that are in no planned merge, so that what is no longer needed is dropped from them."""
+    """Return merges of the blocks that are in no planned merge, which drop rows that are no longer needed."""
     run = large_run([block for block in blocks if block.name not in taken])
     many = merge_pieces(run)
     return [Merge(operator.name, (side,), run, piece=(which, many)) for which in range(many)]

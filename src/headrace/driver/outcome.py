@@ -30,7 +30,7 @@ from headrace.task.state_table_groups import table_state
 from headrace.task.trimmed_blocks import blocks_rewritten
 from headrace.task.work import WorkCounts, WorkTotals, sum_counts
 
-SMOOTHED_EPOCHS = 20  # over which the size of the state is smoothed, because merges let it rise and fall
+SMOOTHED_EPOCHS = 20  # epochs over which the size of the state is smoothed, because merges make it vary
 Clocks = Mapping[str, watermarks.SourceClock]
 
 
@@ -44,7 +44,7 @@ class Outcome:
     outbox: tuple[OutboxEntry, ...]
     totals: Totals
     work: WorkTotals
-    needed_tuples: dict[str, list[float]]  # about how many tuples of each operator's state are still needed, by input
+    needed_tuples: dict[str, list[float]]  # by input, about how many tuples of each operator's state are still needed
 
 
 def compute_outcome(

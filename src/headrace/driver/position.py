@@ -54,13 +54,13 @@ _POSITION_FORM = validators.record(
 class Position:
     """The position of the sources after an epoch: the section `position` of a manifest."""
 
-    kind: str  # what drives the sources: a key of `_KINDS`, or the name of a driver that a tool or a test runs itself
+    kind: str  # the kind of driver: a key of `_KINDS`, or the name of one that a tool or a test runs itself
     batch: Batch | None = None  # the newest batch that was processed; None: none yet, or Spark drives no source
     own: int = 0  # epochs without a batch since then
 
     @property
     def driven_by(self) -> str:
-        """What drives the sources, for messages."""
+        """Return the text for messages about what drives the sources."""
         return _KINDS.get(self.kind, repr(self.kind))
 
     def to_json(self) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class Position:
 
     @staticmethod
     def from_json(data: Any) -> Position:
-        """Return the position that a manifest holds. Refuse JSON that `to_json` never returns."""
+        """Return the position that a manifest holds; raise for JSON that `to_json` never returns."""
         found = _POSITION_FORM(data, "position")
         return Position(found["kind"], Batch(**found["batch"]) if found["batch"] else None, found["own"])
 
@@ -132,7 +132,7 @@ def admit_batch(last: Manifest | None, batch: Batch) -> str:
 
 
 def check_alignment(last: Manifest | None, checkpoint: Path) -> None:
-    """Refuse, before Spark starts, a checkpoint in which the state or Spark's part is missing or older than the other."""
+    """Raise, before Spark starts, if the state or Spark's part is missing or older than the other."""
     query, offsets, commits = _query_id(checkpoint), _newest(checkpoint / "offsets"), _newest(checkpoint / "commits")
     if last is None:
         if commits is not None:

@@ -1,7 +1,7 @@
 """Checks of the newest manifest before anything is computed from it.
 
-A manifest can have the right checksum and still hold what no run ever wrote, because a person edited it and sealed it
-again. The store checks blocks and numbers, this module checks the other sections.
+A manifest can have a correct checksum and content that no run ever wrote, because a person edited it and recomputed the
+checksum. The store checks blocks and numbers; this module checks the other sections.
 
     check_manifest(last) returns            =>  every section has the form that the driver writes
     check_manifest_for(plan, last) returns  =>  and the manifest has everything that this plan reads
@@ -32,7 +32,7 @@ from headrace.task.state_table_groups import StateTableGroups
 from headrace.task.work import WorkTotals
 
 COUNTS = ("delivered", "accepted", "late", "rejected")
-_EXTRA: dict[str, validators.Form] = {  # what operators keep beside their state
+_EXTRA: dict[str, validators.Form] = {  # notes that operators keep beside their state
     "given": validators.exact_list(validators.whole(0, 1 << 61), validators.whole(0, 1 << 61)),
     EMITTED: validators.whole(NEVER, FOREVER),
     WITHHELD: validators.count,
@@ -40,7 +40,7 @@ _EXTRA: dict[str, validators.Form] = {  # what operators keep beside their state
 
 
 def check_manifest(last: Manifest) -> None:
-    """Refuse nonsense in any section."""
+    """Raise for invalid content in any section."""
     try:
         Position.from_json(last.position)
         _sources(last)
@@ -60,7 +60,7 @@ def check_manifest(last: Manifest) -> None:
 
 
 def check_manifest_for(plan: p.PhysicalPlan, last: Manifest, driven: Mapping[str, DrivenOrigin] | None = None) -> None:
-    """Refuse a manifest that lacks what a plan has; call `check_manifest` and compare the query first."""
+    """Raise if a manifest lacks something that a plan needs. Call `check_manifest` and compare the query first."""
     try:
         if set(last.sources) != {source.name for source in plan.sources}:
             raise validators.refuse(
@@ -105,7 +105,7 @@ def _layouts(last: Manifest) -> None:
 
 
 def _table(state: TableState, last: Manifest, key: str) -> None:
-    """Its numbers can be so: that its rows are these is seen when they are read."""
+    """Check that the numbers of a state table are consistent. Readers of the table check them against its rows."""
     for group, (renewed, rows) in enumerate(zip(state.renewed, state.rows, strict=True)):
         validators.whole(0 if rows else -1, last.number)(renewed, f"{key}.renewed[{group}]")
     for place, block in enumerate(state.blocks):
@@ -122,7 +122,7 @@ def _table(state: TableState, last: Manifest, key: str) -> None:
 
 
 def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
-    """A layout of another kind than the operator's would leave out pairs, or state."""
+    """Check that stored layouts are of the operator's kind; another kind would omit pairs or state."""
     kinds = {Adaptation.PLACE: Diagonal, Adaptation.SHAPE: Rectangles}
     for operator in plan.operators:
         layout, kind = control.layouts.get(operator.name), kinds.get(operator.router.adapts)

@@ -1,9 +1,10 @@
 """Versions of the tables that streams are joined with: when a table is read, and which version an epoch uses.
 
-Invariant: an epoch uses one version of each table, a block that its manifest names. So a second attempt of the epoch uses the
-same rows. Two contents are one version iff they have the same rows as multisets: rows are sorted before their checksums are
-compared. A table is read at every start, when its `refresh` is due, and when the user calls `refresh`. The next epoch uses what
-was read. If a table cannot be read, its version stays and a warning is logged; before the first version that is an error.
+Invariant: an epoch uses one version of each table, a block that its manifest names. A second attempt of the epoch
+therefore uses the same rows. Two contents are one version iff they have the same rows as multisets: rows are sorted
+before their checksums are compared. A table is read at every start, when its `refresh` is due, and when the user calls
+`refresh`. The next epoch uses the content that was read. If a table cannot be read, its version stays and a warning is
+logged; before the first version that is an error.
 """
 
 from __future__ import annotations
@@ -40,28 +41,28 @@ class _UnpublishedVersion:
 
     rows: pa.Table
     checksum: str
-    block: Block | None = None  # once an epoch wants it
+    block: Block | None = None  # written when an epoch needs it
 
 
 @dataclass
 class _VersionedTable:
-    """One table: its version in the newest manifest, the version that the current epoch uses, and what was read since."""
+    """One table: its version in the newest manifest, the version of the current epoch, and the content read since."""
 
     name: str
     source: nodes.TableDefinition
     known: TableVersion | None
-    used: TableVersion | None = None  # by the epoch under way
+    used: TableVersion | None = None  # by the epoch in progress
     read: _UnpublishedVersion | None = (
-        None  # the newest content; none, if that is the known one and no epoch is under way
+        None  # the newest content; None if it equals the known one and no epoch is in progress
     )
     trouble: str | None = None
     looked: float = 0.0  # when it was last read
     under_way: threading.Thread | None = None
-    reading: threading.Lock = field(default_factory=threading.Lock)  # one at a time, so that the latest content stays
+    reading: threading.Lock = field(default_factory=threading.Lock)  # held while the table is read
 
     @property
     def number(self) -> int:
-        """The number of the version that the next epoch uses, if the current epoch is committed."""
+        """Return the number of the version that the next epoch uses, if the current epoch is committed."""
         before = self.used or self.known
         if before is None:
             return 1
@@ -137,7 +138,7 @@ class TableVersions:
                 now, before = manifest.tables[name], table.known
                 table.settle(now)
                 if before is not None and before.number != now.number:
-                    level = logging.WARNING if self._first else logging.INFO  # who starts again may not know
+                    level = logging.WARNING if self._first else logging.INFO  # a restart may surprise
                     _log.log(level, CHANGED, printable(name), now.number, f"{now.block.rows:,}", manifest.number)
             self._first = False
 
@@ -148,7 +149,7 @@ class TableVersions:
             try:
                 found = _in_order(table_rows(table.source.origin, table.source.schema, table.name))
                 checksum = content_checksum(found)
-            except BaseException as error:  # a function of the user's own may raise anything
+            except BaseException as error:  # a user's function may raise anything
                 if comes_from_signal(error):
                     raise
                 self._say_unreadable(table, error)

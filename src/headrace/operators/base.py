@@ -41,7 +41,7 @@ class StateKind(Enum):
     """The way in which an operator stores the tuples that it receives."""
 
     APPENDED = "blocks that are added, merged and dropped whole"
-    REPLACED = "rows that are written anew in every epoch"
+    REPLACED = "rows that are rewritten in every epoch"
     NONE = "nothing"
 
 
@@ -50,7 +50,7 @@ class Arrangement(Enum):
 
     HASH = "by the hash of the key, which groups are ranges of"
     POSITION = "by position"
-    ANYHOW = "as they came: whoever reads them puts them in order"
+    ANYHOW = "in order of arrival; readers sort the rows"
 
 
 class Slot(Protocol):

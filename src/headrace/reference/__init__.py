@@ -1,20 +1,20 @@
-"""What a query means: a sequential interpreter, one operator after the other, written to be obviously right.
+"""The reference: a sequential interpreter that defines the answer of a query and is written to be obviously right.
 
     interpreter     steps, and the walk through a query
-    admission       what arrived: which tuples are accepted, late or rejected, and the time of sources
+    admission       input: which tuples are accepted, late or rejected, and the watermarks of sources
     windows         joins, aggregates, `distinct`, `limit`
-    table_versions  tables beside a stream
-    splits          which substream a tuple is in
+    table_versions  tables that streams are joined with
+    splits          the substream of a tuple
     processors      calls of a processor, in sequence
     state_tables    the state of a processor: dicts
     tuples          times, sequence, keys
     evaluate        expressions, by DuckDB
 
-What arrived, windows, order, matching, time and state are plain Python and numpy, of this room and of `headrace.columnar.values`;
-the engine and its kernels use neither. Shared with them are the query as it was checked when it was built (its records,
-schemas, lengths of windows, and the SQL and types of its expressions), DuckDB, which evaluates scalar expressions and
-aggregate functions, and the hash that `split(by=...)` goes by. `tests/unit/reference/test_independence.py` lists
-every module that is shared, and why.
+Admission, windows, order, matching, time and state are plain Python and numpy, in this package and in
+`headrace.columnar.values`; the engine and its kernels use neither. The reference shares with them the query as it was
+checked when it was built (its records, schemas, lengths of windows, and the SQL and types of its expressions), DuckDB,
+which evaluates scalar expressions and aggregate functions, and the hash of `split(by=...)`.
+`tests/unit/reference/test_independence.py` lists every shared module, with the reason.
 """
 
 from __future__ import annotations

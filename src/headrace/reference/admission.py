@@ -1,9 +1,10 @@
 """Admission of tuples (accepted, late or rejected), and the watermark of every source.
 
-The watermark of a source is the largest `ts` accepted minus its lateness. A source that has delivered no tuple for too long is
-idle: until it delivers again, its watermark follows those of the sources that it meets in an operator.
+The watermark of a source is the largest `ts` accepted minus its lateness. A source that has delivered no tuple for too
+long is idle: until it delivers again, its watermark follows those of the sources that its tuples are combined with in
+an operator.
 
-Invariant: which tuples are accepted follows from the epochs, and from which sources were idle in them, and from nothing else.
+Invariant: the accepted tuples follow only from the epochs and from which sources were idle in them.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ STATELESS_NODES = (
 
 @dataclass
 class Admission:
-    """One source: its tuples by their fate so far, and its time."""
+    """One source: its tuples by fate, and its time."""
 
     source: nodes.Source
     largest: float = -math.inf  # of the tuples accepted in earlier epochs
@@ -60,7 +61,7 @@ class Admission:
 
     @property
     def own_watermark(self) -> float:
-        """How far its own tuples have taken it."""
+        """Return the watermark that follows from the source's own tuples."""
         return self.largest - self.source.lateness
 
     def admit(self, tuples: pa.Table) -> None:
@@ -71,13 +72,13 @@ class Admission:
         accepted = ~rejected & ~late
         for fate, which in (("accepted", accepted), ("late", late), ("rejected", rejected)):
             self.fates[fate].append(tuples.filter(pa.array(which)))
-        if accepted.any() or late.any():  # a tuple that is rejected says nothing about how far the source has come
+        if accepted.any() or late.any():  # rejected tuples do not show how far the source has come
             self.idle = False
         self.largest = max([self.largest, *times[accepted].tolist()])
         self.watermark = max(self.watermark, self.own_watermark)
 
     def _limit(self) -> float:
-        """The largest time that is believed; before anything was accepted, every time is."""
+        """Return the largest time that is accepted; before the first accepted tuple, every time is."""
         if self.source.ahead is None or self.largest == -math.inf:
             return math.inf
         return max(self.largest, self.watermark + self.source.lateness) + self.source.ahead
@@ -89,7 +90,8 @@ class Admission:
 def admitted(
     roots: Sequence[nodes.Node], arrived: Sequence[Mapping[int, pa.Table]], idle: Sequence[Collection[int]]
 ) -> dict[int, Admission]:
-    """Every source after the last epoch; arrived: by epoch and source; idle: by epoch, who was silent for too long by then."""
+    """Return every source after the last epoch. arrived: tuples by epoch and source. idle: by epoch, the silent
+    sources."""
     meetings = list(_meetings(roots))
     found = {id(source): Admission(source) for source in nodes.sources(*roots)}
     for tuples, silent in zip(arrived, idle, strict=True):
@@ -102,7 +104,7 @@ def admitted(
 
 
 def _take_along(admissions: Mapping[int, Admission], meetings: Sequence[Meeting]) -> None:
-    """Idle sources go as far as every input that they enter has come without them."""
+    """Advance idle sources as far as every input that they enter has come without them."""
     before = {source: each.watermark for source, each in admissions.items()}
     for source, each in admissions.items():
         if each.idle:
@@ -111,7 +113,7 @@ def _take_along(admissions: Mapping[int, Admission], meetings: Sequence[Meeting]
 
 
 def _without_idle(meeting: Meeting, admissions: Mapping[int, Admission], watermarks: Mapping[int, float]) -> float:
-    """The slowest source of the input that is not idle, else the slowest such one of the operator, else the furthest."""
+    """Return the slowest non-idle source of the input, else the slowest non-idle one of the operator, else the fastest."""
     for sources in meeting:
         if awake := [watermarks[source] for source in sources if not admissions[source].idle]:
             return min(awake)
@@ -119,7 +121,7 @@ def _without_idle(meeting: Meeting, admissions: Mapping[int, Admission], waterma
 
 
 def _meetings(roots: Sequence[nodes.Node]) -> Iterator[Meeting]:
-    """Where sources wait for each other: at every input of every operator with state."""
+    """Yield the places where sources wait for each other: every input of every operator with state."""
     upstream: dict[int, Sources] = {}
     for node in nodes.walk_nodes(*roots):
         inputs = [upstream[id(child)] for child in node.inputs]
@@ -129,6 +131,6 @@ def _meetings(roots: Sequence[nodes.Node]) -> Iterator[Meeting]:
 
 
 def _has_state(node: nodes.Node) -> bool:
-    if isinstance(node, nodes.Each):  # all inputs of what it runs come from the one stream that was split
+    if isinstance(node, nodes.Each):  # all inputs of the body come from the one stream that was split
         return any(_has_state(inner) for inner in nodes.walk_nodes(node.body.root) if inner is not node.body.leaf)
     return not isinstance(node, STATELESS_NODES)

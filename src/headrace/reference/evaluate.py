@@ -1,4 +1,4 @@
-"""Expressions of a query, evaluated by DuckDB on rows that the reference chose; one that fails is named with its row."""
+"""Evaluation of expressions by DuckDB on rows that the reference chose. An error names the failing row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from headrace.reference.tuples import single_value
 def passing_tuples(
     step: Callable[[pa.Table], pa.Table], empty: pa.Table, tuples: pa.Table
 ) -> tuple[pa.Table, pa.Table]:
-    """What comes of the tuples on which a step does not fail, and the others; found by halving."""
+    """Return the output of a step for the tuples on which it does not fail, and the failing tuples, found by halving."""
     try:
         return step(tuples), tuples.slice(0, 0)
     except ExpressionFailed as failure:
@@ -43,12 +43,12 @@ def is_true(sql: str, text: str, tuples: pa.Table) -> Any:
 
 
 def truth(column: Any) -> Any:
-    """Null is not true."""
+    """Return a column of booleans in which null is false."""
     return pc.fill_null(column, False)
 
 
 def evaluate_rows(sql: str, text: str, origin: str, tables: Mapping[str, pa.Table]) -> Any:
-    """The value of an expression for every row of the tables side by side, in their order."""
+    """Return the value of an expression for every row of the tables side by side, in their order."""
     found = run_select(f"SELECT {sql} AS c FROM {origin}", tables, text, by_row=True)
     return found["c"].combine_chunks()
 
@@ -79,7 +79,7 @@ def run_select(sql: str, tables: Mapping[str, pa.Table], text: str, *, by_row: b
 
 
 def _culprit(sql: str, tables: Mapping[str, pa.Table]) -> str:
-    """The first row of the tables on which the query fails, found by halving."""
+    """Return the text of the first row of the tables on which the query fails, found by halving."""
     low, high = 0, max(table.num_rows for table in tables.values())
     while high - low > 1:
         middle = (low + high) // 2

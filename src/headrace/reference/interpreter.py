@@ -1,10 +1,10 @@
-"""The walk through a query: what arrived of its sources, and one operator after the other.
+"""The walk through a query: the input of its sources, and one operator after the other.
 
-With errors="keep" a tuple on which a `map`, `filter`, `case` or the SQL of a split fails, alone, is left out of what comes
-of that step.
+With errors="keep", a tuple on which a `map`, `filter`, `case` or the SQL of a split fails is left out of the output of
+that step.
 
-Invariant: an answer holds every result of its operator with `ts` below the watermark that stands beside it.
-So the operators above depend on the last watermarks alone, and not on how the epochs were cut.
+Invariant: an answer has every result of its operator with `ts` below the watermark of the answer. The operators
+downstream therefore depend only on the last watermarks, and not on how the input was cut into epochs.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from headrace.support.terminal_text import printable
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
 Idle: TypeAlias = Sequence[Collection[str]]  # names of sources, for each epoch
 
-OMITTED = -2  # the number of a substream that there is not
+OMITTED = -2  # a substream number that does not exist
 
 
 @dataclass(frozen=True)
 class TracedTuples:
-    """Tuples of one source or window operator, and the stateless steps that they have gone through since."""
+    """Tuples of one source or window operator, and the stateless steps that they have passed since."""
 
     producer: nodes.Node
     steps: tuple[str, ...]
@@ -63,7 +63,7 @@ class TracedTuples:
 
 @dataclass(frozen=True)
 class NodeAnswer:
-    """What an operator emitted, and the time (microseconds, or an infinity) until which nothing follows.
+    """The output of an operator, and the time (microseconds, or an infinity) until which nothing follows.
 
     A processor emits several tables: one part for each of its outputs, in their order.
     """
@@ -78,7 +78,7 @@ class NodeAnswer:
 
 @dataclass(frozen=True)
 class FailedByStep:
-    """Tuples that failed in one step, as they were before it; source: None where windows come before the step."""
+    """Tuples that failed in one step, as they were before it. source: None if windows come before the step."""
 
     source: str | None
     summary: str
@@ -93,13 +93,16 @@ def reference(
     versions: Sequence[Version] | None = None,
     idle: Idle | None = None,
 ) -> pa.Table:
-    """The sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
+    """Return the sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
 
-    With `end=False` the input goes on after the last epoch, and only what is certain by then is emitted.
-    With `errors="keep"` tuples that fail in a `map`, `filter`, `case` or the SQL of a split are left out there.
-    `versions`: what tables held in each epoch, a table or a dict {name: table}; one more may follow, for the end, else that is as
-    the last epoch was. Without it a table is what it holds now.
-    `idle`: for each epoch the names of the sources that had been silent for longer than their `idle`; without it none was.
+    end: if False, the input continues after the last epoch, and only results that are certain by then are emitted.
+
+    errors: with "keep", tuples that fail in a `map`, `filter`, `case` or the SQL of a split are left out there.
+
+    versions: the content of tables in each epoch, as a table or a dict {name: table}. One more may follow for the end;
+    otherwise the end uses the content of the last epoch. None: the present content of each table is used.
+
+    idle: for each epoch, the names of the sources that had been silent for longer than their `idle`; None: none was.
     """
     return references([query], epochs, end, errors, versions, idle)[0]
 
@@ -112,7 +115,7 @@ def references(
     versions: Sequence[Version] | None = None,
     idle: Idle | None = None,
 ) -> list[pa.Table]:
-    """The sequential answers to queries over the same sources; what they share is computed once."""
+    """Return the sequential answers to queries over the same sources. Shared parts are computed once."""
     if errors not in ("stop", "keep"):
         raise QueryError(f"errors must be one of stop, keep; found {errors!r}")
     failed: Failures | None = {} if errors == "keep" else None
@@ -125,26 +128,26 @@ def failed_tuples(
     end: bool = True,
     versions: Sequence[Version] | None = None,
 ) -> list[FailedByStep]:
-    """The tuples that fail, once for every step that they fail in."""
+    """Return the tuples that fail, once for every step in which they fail."""
     failed: Failures = {}
     _answers([node_of(query)], epochs, end, failed, versions)
     return list(failed.values())
 
 
-Place = tuple[int, tuple[str, ...]]  # the id of a producer, and steps; the branches of a case are one step
+Place = tuple[int, tuple[str, ...]]  # the id of a producer, and its steps; the branches of a case are one step
 Failures = dict[Place, FailedByStep]
 
 
 @dataclass(frozen=True)
 class Interpretation:
-    """What holds for a whole query.
+    """The settings that apply to a whole query.
 
-    names   of its sources, by their ids
-    failed  where tuples that fail are put; None: one that fails is an error
-    ticks   more than a substream may have: no run gets so far
-    reached  the watermark of every node before the input ends, by their ids
-    versions  of tables
-    substream   that this is about, in the body of a split
+    names      names of the sources, by id
+    failed     collects failing tuples; None: a failing tuple is an error
+    ticks      the largest number of ticks of a substream
+    reached    the watermark of every node before the input ends, by id
+    versions   versions of tables
+    substream  the present substream, in the body of a split
     """
 
     names: Mapping[int, str]
@@ -165,7 +168,7 @@ def _answers(
 ) -> list[pa.Table]:
     arrived, silent = _arrived(roots, epochs), _silent(roots, epochs, idle)
     versions = versions_of(roots, given, None if epochs is None else len(epochs))
-    ticks = MOST_TICKS * (1 if epochs is None else len(epochs) + 1)  # one more to end in
+    ticks = MOST_TICKS * (1 if epochs is None else len(epochs) + 1)  # one more epoch for the end
     if versions.epochs > 1:
         for versions.epoch in range(len(arrived)):
             so_far = slice(0, versions.epoch + 1)
@@ -194,7 +197,7 @@ def _answers_of(
 
 
 def _before_the_end(roots: Sequence[nodes.Node], admissions: Mapping[int, Admission]) -> dict[int, float]:
-    """The watermark of every node before the input ends: it follows from all tuples, and so from no cut into epochs."""
+    """Return the watermark of every node before the input ends. It follows from all tuples, whatever the epochs."""
     found = {source: admission.watermark for source, admission in admissions.items()}
     for node in nodes.walk_nodes(*roots):
         if id(node) not in found:
@@ -209,7 +212,7 @@ def _read(found: Admission, end: bool) -> NodeAnswer:
 def _interpreted(
     roots: Sequence[nodes.Node], leaves: Mapping[int, NodeAnswer], whole: Interpretation
 ) -> dict[int, NodeAnswer]:
-    """The answers of all nodes, by their ids, from those of the leaves."""
+    """Return the answers of all nodes, by id, from those of the leaves."""
     answers = dict(leaves)
     for node in nodes.walk_nodes(*roots):
         if id(node) not in answers:
@@ -220,18 +223,19 @@ def _interpreted(
 def late_tuples(
     query: Stream, epochs: Sequence[Epoch], idle: Idle | None = None
 ) -> dict[str, tuple[pa.Table, pa.Table]]:
-    """Per source the tuples that came too late and those that were rejected."""
+    """Return for each source the late tuples and the rejected ones."""
     roots = [node_of(query)]
     fates = admitted(roots, _arrived(roots, epochs), _silent(roots, epochs, idle))
     found = {name: fates[id(source)] for name, source in nodes.named_sources(*roots).items()}
     return {name: (fate.late, fate.rejected) for name, fate in found.items()}
 
 
-# --- sources: what arrived, and what of it is accepted ------------------------------------------------------
+# --- sources: arrival and admission -----------------------------------------------------------------------------------
 
 
 def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> list[dict[int, pa.Table]]:
-    """Per epoch the tuples of every source. Bounded input is one epoch: in the first, nothing can be late."""
+    """Return for each epoch the tuples of every source. Bounded input is one epoch, because nothing is late in the
+    first."""
     named, read = nodes.named_sources(*roots), columns_needed(roots)
     if epochs is None:
         return [{id(s): _all_of(s, name, read) for name, s in named.items()}]
@@ -240,7 +244,7 @@ def _arrived(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None) -> lis
 
 
 def _silent(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None, idle: Idle | None) -> list[set[int]]:
-    """Per epoch the sources that are idle."""
+    """Return for each epoch the sources that are idle."""
     count, named = 1 if epochs is None else len(epochs), nodes.named_sources(*roots)
     if idle is None:
         return [set() for _ in range(count)]
@@ -254,9 +258,10 @@ def _silent(roots: Sequence[nodes.Node], epochs: Sequence[Epoch] | None, idle: I
 
 
 def _tuples(delivered: pa.Table, source: nodes.Source, name: str, read: Collection[str]) -> pa.Table:
-    """Delivered rows as tuples: the time column is called `ts`, a time without a zone is UTC, types are the stream's.
+    """Return delivered rows as tuples: the time column is named `ts`, a time without a zone is UTC, types are the
+    stream's.
 
-    A column that the query does not read may be missing, or be of another type: there is nothing in it then.
+    A column that the query does not read may be missing or have another type; its values are then null.
     """
     columns = []
     for field in source.schema:
@@ -270,7 +275,7 @@ def _tuples(delivered: pa.Table, source: nodes.Source, name: str, read: Collecti
 
 
 def _column(delivered: pa.Table, field: pa.Field, source: nodes.Source, name: str) -> pa.ChunkedArray:
-    """A column of what was delivered, if it is there once, valid and of the declared kind: no value is converted."""
+    """Return a delivered column if it exists once, is valid and has the declared kind. No value is converted."""
     declared = source.raw_schema.field(source.time if field.name == TS else field.name)
     if delivered.column_names.count(declared.name) != 1:
         there, expected = ", ".join(delivered.column_names), ", ".join(source.schema.names)
@@ -334,7 +339,7 @@ def _watermark(node: nodes.Node, inputs: Sequence[NodeAnswer]) -> float:
 
 
 def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
-    """The watermark of a node by those of its inputs."""
+    """Return the watermark of a node from those of its inputs."""
     match node:
         case nodes.TimeJoin():
             left, right = inputs
@@ -358,7 +363,8 @@ Step: TypeAlias = nodes.Map | nodes.Filter | nodes.Case
 
 
 def _parts(node: nodes.Node, inputs: Sequence[NodeAnswer], whole: Interpretation) -> tuple[TracedTuples, ...]:
-    """A step is done to every part alone, so that it is known whose tuples fail."""
+    """Return the output of a node. A step runs on every part separately, so that the producer of failing tuples is
+    known."""
     match node:
         case nodes.Union():
             return tuple(part for answer in inputs for part in answer.parts)
@@ -390,7 +396,7 @@ def _sampled(node: nodes.Sample, part: TracedTuples) -> TracedTuples:
 
 
 def _beside_table(node: nodes.TableJoin, number: int, part: TracedTuples, whole: Interpretation) -> TracedTuples:
-    """Tuples are still whose they were."""
+    """Join a part with a table. Its tuples keep their producer."""
     found = whole.versions.joined(node, (id(node), number, whole.substream), part.table)
     return TracedTuples(part.producer, (*part.steps, node.summary), found.cast(node.schema))
 
@@ -401,14 +407,15 @@ def _put_aside(part: TracedTuples, words: str, failing: pa.Table, names: Mapping
 
 
 def _keep_larger(failed: Failures, place: Place, found: FailedByStep) -> None:
-    """Who comes to a step by another way, such as a later branch of a case, may ask more of the same tuples."""
+    """Keep the larger set of failures of a step, because a later branch of a case evaluates more predicates on the same
+    tuples."""
     known = failed.get(place)
     if found.table.num_rows > (known.table.num_rows if known else 0):
         failed[place] = found
 
 
 def _step(node: Step, tuples: pa.Table) -> pa.Table:
-    if tuples.num_rows == 0:  # DuckDB computes some constants also where there is no row, and they may fail
+    if tuples.num_rows == 0:  # DuckDB computes some constants even without rows, and they may fail
         return node.schema.empty_table()
     match node:
         case nodes.Map():
@@ -443,12 +450,15 @@ def _result(node: nodes.Node, inputs: Sequence[NodeAnswer]) -> pa.Table:
         case nodes.AsOf():
             return as_of(node, inputs[0], inputs[1])
         case _:
-            raise QueryError(f"reference has no meaning for {type(node).__name__}; write it there first")
+            raise QueryError(f"the reference does not define {type(node).__name__}; add it there first")
 
 
 def _case(node: nodes.Case, tuples: pa.Table) -> pa.Table:
-    """A predicate is asked only about the tuples that no earlier one has taken, and as a condition of CASE: there, other
-    than in a filter, DuckDB does not look at the second part of an AND where the first is false, so that it cannot fail."""
+    """Return the tuples of one branch of a `case`.
+
+    A predicate is evaluated only on the tuples that no earlier predicate took, and as a condition of CASE. Unlike in a
+    filter, DuckDB does not evaluate the second part of an AND there if the first is false, so it cannot fail.
+    """
     rest = tuples
     for number, predicate in enumerate(node.predicates[: node.branch + 1]):
         taken = is_true(f"CASE WHEN {predicate.sql} THEN true ELSE false END", predicate.text, rest)
@@ -462,7 +472,8 @@ def _case(node: nodes.Case, tuples: pa.Table) -> pa.Table:
 
 
 def _each(node: nodes.Each, given: NodeAnswer, whole: Interpretation) -> NodeAnswer:
-    """The body on every substream alone; on one without tuples, too, which says what its answer looks like."""
+    """Run the body on every substream separately, and on an empty one, which gives the schema and watermark of the
+    answer."""
     shares = _shares(node, given, whole)
     numbers = _numbers(node.rule, {number for share in shares for number in share.tables})
     inputs = {number: [share.of(number, ALL_SUBSTREAMS) for share in shares] for number in numbers}
@@ -481,7 +492,7 @@ def _numbered(parts: Sequence[TracedTuples], number: int) -> list[TracedTuples]:
 
 
 def _apply(node: nodes.Apply, given: NodeAnswer, whole: Interpretation) -> NodeAnswer:
-    """The body is done once to a tuple, also to one that goes everywhere; then the processor runs on every substream."""
+    """Run the body once per tuple, broadcast tuples included; then run the processor on every substream."""
     shares = _shares(node, given, whole)
     inputs = {number: [share.of(number) for share in shares] for share in shares for number in share.tables}
     answers = _on_bodies(node.body, inputs, given.watermark, whole)
@@ -501,9 +512,9 @@ def _apply(node: nodes.Apply, given: NodeAnswer, whole: Interpretation) -> NodeA
 
 @dataclass(frozen=True)
 class SplitPart:
-    """A part of the stream that was split, by where its tuples go."""
+    """A part of the stream that was split, by the target of its tuples."""
 
-    part: TracedTuples  # steps: as behind the split
+    part: TracedTuples  # with the steps up to and including the split
     tables: Mapping[int, pa.Table]
 
     def of(self, *numbers: int) -> TracedTuples:
@@ -523,14 +534,14 @@ def _shares(node: nodes.Splitting, given: NodeAnswer, whole: Interpretation) -> 
 
 
 def _numbers(rule: nodes.Rule, found: Collection[int]) -> Sequence[int]:
-    """The substreams that have a tuple, of where tuples go."""
+    """Return the substreams that have a tuple. found: the targets of tuples."""
     return range(rule.substreams) if ALL_SUBSTREAMS in found else sorted(found)
 
 
 def _on_bodies(
     body: nodes.Body, inputs: Mapping[int, Sequence[TracedTuples]], watermark: float, whole: Interpretation
 ) -> dict[int, NodeAnswer]:
-    """The answers of a body to each of these inputs alone; what fails in one step of it is put together."""
+    """Return the answers of a body to each of these inputs separately. Failures in one step are combined."""
     answers = {}
     failed: Failures = {}
     for number, parts in inputs.items():

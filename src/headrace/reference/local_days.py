@@ -1,4 +1,4 @@
-"""Local days as Python's `zoneinfo` knows them, one at a time."""
+"""Local days by Python's `zoneinfo`, one at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ ERA = 146_097  # days of 400 years, after which the calendar repeats
 YEAR_1200, YEAR_2600 = (
     -281_237,
     230_103,
-)  # days; no zone has a rule from before the first; after the last all rules repeat
+)  # days; no zone has a rule from before the first; after the last, all rules repeat
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def local_window(zone: str, days: int, offset: int, ts: int) -> tuple[int, int]:
-    """The window of `days` local days in which a time lies; one window begins at day `offset`."""
+    """Return the window of `days` local days that contains a time; one window starts at day `offset`."""
     today = max(day for day in range(ts // DAY - 3, ts // DAY + 4) if first_moment(zone, day) <= ts)
     begin = today - (today - offset) % days
     return first_moment(zone, begin), first_moment(zone, begin + days)
@@ -25,13 +25,13 @@ def local_window(zone: str, days: int, offset: int, ts: int) -> tuple[int, int]:
 
 @functools.lru_cache(maxsize=100_000)
 def first_moment(zone: str, day: int) -> int:
-    """The first moment at which the local date is that of a day or later; days count from 1970-01-01."""
+    """Return the first moment at which the local date is this day or later; days count from 1970-01-01."""
     if day < YEAR_1200:
         return _eras_away(zone, day, YEAR_1200)
     if day >= YEAR_2600:
         return _eras_away(zone, day, YEAR_2600 - ERA)
     midnight = datetime(1970, 1, 1) + timedelta(days=day)
-    first = midnight.replace(tzinfo=_rules(zone)).astimezone(UTC)  # of two midnights the first
+    first = midnight.replace(tzinfo=_rules(zone)).astimezone(UTC)  # if midnight occurs twice, the first
     if _local(zone, first) != midnight:
         first = _end_of_gap(zone, midnight)
     return (first - EPOCH) // timedelta(microseconds=1)
@@ -43,7 +43,7 @@ def _eras_away(zone: str, day: int, begin: int) -> int:
 
 
 def _end_of_gap(zone: str, midnight: datetime) -> datetime:
-    """Midnight was skipped: halve the time between a moment before the gap and one after it."""
+    """Return the end of the gap that skips midnight, found by halving between a moment before and one after it."""
     low, high = (midnight.replace(tzinfo=_rules(zone), fold=fold).astimezone(UTC) for fold in (1, 0))
     while high - low > timedelta(microseconds=1):
         middle = low + (high - low) // 2

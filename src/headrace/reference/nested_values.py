@@ -46,7 +46,8 @@ def _element_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _fields(values: Any) -> list[Any]:
-    """Return the columns that values become: the fields of structs, all null for a null, or the values themselves."""
+    """Return the columns that values become: the fields of structs (all null for a null struct), or the values
+    themselves."""
     if not pa.types.is_struct(values.type):
         return [values]
     return [pc.struct_field(values, number) for number in range(values.type.num_fields)]

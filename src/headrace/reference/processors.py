@@ -1,7 +1,7 @@
-"""A processor on one substream: which calls it gets, in which order, and what it may put out.
+"""A processor on one substream: its calls, their order, and the rows that it may emit.
 
-Invariant: the calls of a substream follow from its tuples and from how far time has come, and from nothing else. Here
-tuples are handed over one `ts` at a time, so that every row put out can be held against its cause.
+Invariant: the calls of a substream follow only from its tuples and from how far time has advanced. Here tuples are
+passed one `ts` at a time, so that every emitted row can be compared with its cause.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ TICK, PROCESS, END = "tick", "process", "end"
 
 
 class TooEarly(DataError):
-    """A row was put out whose `ts` is before its cause."""
+    """The `ts` of an emitted row is before its cause."""
 
 
 @dataclass(frozen=True)
 class DueCall:
-    """What is called; time: of the tick, of the end, or of the first tuple."""
+    """One call of a processor. time: of the tick, of the end, or of the first tuple."""
 
     what: str
     time: int
@@ -46,7 +46,7 @@ class DueCall:
 
     @property
     def place(self) -> tuple[int, str]:
-        """Where it stands among the calls of a substream."""
+        """Return the place of the call among those of a substream."""
         return self.time, self.what
 
     @property
@@ -61,9 +61,10 @@ class DueCall:
 def run_processor(
     node: nodes.Apply, substream: int, tuples: pa.Table, watermark: float, last: int, most: int, reached: float
 ) -> list[Rows]:
-    """What is put out, call by call; tuples: those before the watermark, in sequence; last: `ts` of the whole stream.
+    """Return the output of each call.
 
-    reached: the watermark before the end, which may be past the last `ts`
+    tuples: those before the watermark, in sequence. last: the last `ts` of the whole stream. reached: the watermark
+    before the end, which may be later than `last`.
     """
     if not tuples.num_rows:
         return []
@@ -82,7 +83,7 @@ def calls_of(
     most: int,
     reached: float = -math.inf,
 ) -> list[DueCall]:
-    """At one time a tick comes before the tuples; the end comes after everything."""
+    """Return the calls in order. At equal times a tick comes before the tuples; the end comes after everything."""
     times = times_of(tuples).tolist()
     ended = watermark == math.inf
     calls = list(_processing(tuples, times))
@@ -97,7 +98,7 @@ def calls_of(
         calls = sorted(
             [*calls, *(DueCall(TICK, time) for time in ticks)], key=lambda call: (call.time, call.what == PROCESS)
         )
-    ends = last if reached == -math.inf else max(last, int(reached))  # nothing comes out below the watermark
+    ends = last if reached == -math.inf else max(last, int(reached))  # no output is below the watermark
     return [*calls, DueCall(END, ends)] if ended else calls
 
 
@@ -110,8 +111,8 @@ def _processing(tuples: pa.Table, times: list[int]) -> Iterator[DueCall]:
 
 
 def _ticks(first: int, every: int, last: int, watermark: float, reached: float) -> range:
-    """The multiples greater than the first time, as far as the watermark; at the end, to the one behind the last time,
-    or as far as the watermark came before."""
+    """Return the ticks: multiples of `every` after the first time, up to the watermark; at the end, up to the one after
+    the last time, or up to the watermark before the end."""
     if watermark == math.inf:
         behind = (last // every + 1) * every  # // rounds down, also below zero
         until = behind if reached == -math.inf else max(behind, int(reached))
@@ -121,7 +122,7 @@ def _ticks(first: int, every: int, last: int, watermark: float, reached: float) 
 
 
 class ReferenceCopy:
-    """A processor's copy of one substream."""
+    """A processor's copy for one substream."""
 
     def __init__(self, processor: Processor, declared: Declaration, substream: int, substreams: int) -> None:
         self.processor, self.declared, self.substream = copy.deepcopy(processor), declared, substream
@@ -143,8 +144,8 @@ class ReferenceCopy:
         return f"{self.declared.name} in substream {self.substream}"
 
     def call(self, call: DueCall, state: Mapping[str, DictTable]) -> Rows:
-        """What it puts out, under the name of every output."""
-        if getattr(type(self.processor), call.what) is getattr(Processor, call.what):  # it has no tick, or no end
+        """Call the processor and return its rows by output."""
+        if getattr(type(self.processor), call.what) is getattr(Processor, call.what):  # not defined
             return self._checked(None, call)
         given = to_time(call.time) if call.tuples is None else call.tuples
         with self._settings.hiding():
@@ -183,7 +184,7 @@ class ReferenceCopy:
         if not isinstance(put, Mapping):
             names = ", ".join(name for name, _ in self.declared.outputs)
             raise DataError(
-                f"what it puts out must be a dict {{output: table}} of {names}, or None; found {describe_argument(put)}"
+                f"its output must be a dict {{output: table}} of {names}, or None; found {describe_argument(put)}"
             )
         return put
 
@@ -191,15 +192,15 @@ class ReferenceCopy:
 def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: DueCall) -> pa.Table:
     if table is None:
         return schema.empty_table()
-    rows = coerce_to_schema(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "what it puts out")
+    rows = coerce_to_schema(_in_utc(table), schema, f"output {output!r}" if output != ONLY else "its output")
     if rows[TS].null_count:
-        raise DataError(f"a row is put out without a time: {TS!r} is null; give it that of its tuple, or a later one")
+        raise DataError(f"an emitted row has no time: {TS!r} is null; give it that of its tuple, or a later one")
     if not rows.num_rows:
         return rows
     earliest, latest = pc.min_max(rows[TS].cast(pa.int64())).as_py().values()
     if latest > FURTHEST:
         raise DataError(
-            f"a row is put out with ts {call_text(latest)}, which is beyond 73,000 years; no stream has such times"
+            f"an emitted row has ts {call_text(latest)}, which is beyond 73,000 years; no stream has such times"
         )
     if earliest < call.time:
         raise TooEarly(
@@ -210,7 +211,7 @@ def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: DueCall)
 
 
 def _in_utc(table: Any) -> Any:
-    """A time without a zone is one in UTC."""
+    """Return the table with a time without a zone as UTC."""
     if not isinstance(table, pa.Table) or table.column_names.count(TS) != 1:
         return table
     kind, place = table.schema.field(TS).type, table.column_names.index(TS)

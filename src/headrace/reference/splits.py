@@ -1,7 +1,7 @@
-"""Which substream a tuple is in.
+"""The substream of a tuple.
 
-Invariant: a tuple whose `broadcast` is true is in every substream, once, and nobody asks for its `route`; any other is in
-the one that `route` gives, or in none where that is null.
+Invariant: a tuple whose `broadcast` is true is in every substream, once, and its `route` is not evaluated. Any other
+tuple is in the substream that `route` gives, or in none if that is null.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from headrace.routing.hashing import groups_of
 from headrace.support import user_code
 from headrace.support.argument_errors import describe_argument
 
-ALL_SUBSTREAMS = -1  # where a tuple goes that is broadcast
-RECHECKED_TUPLES = 16  # tuples that a function is asked about a second time
-VALUE = "__value"  # beside a tuple, what an expression gives for it
+ALL_SUBSTREAMS = -1  # the target of a broadcast tuple
+RECHECKED_TUPLES = 16  # tuples for which a function is called a second time
+VALUE = "__value"  # column with the value of an expression
 
 
 def split_tuples(rule: nodes.Rule, tuples: pa.Table, *, keep: bool) -> tuple[dict[int, pa.Table], pa.Table]:
-    """The tuples by substream, and those on which SQL failed; keep: they are no error."""
+    """Return the tuples by substream, and those on which SQL failed. keep: a failure is not an error."""
     everywhere, others, failing = _broadcast(rule, tuples, keep)
     if rule.by is not None:
         numbers: Sequence[int | None] = groups_of(others, rule.by, rule.substreams).tolist()
@@ -47,7 +47,7 @@ def split_tuples(rule: nodes.Rule, tuples: pa.Table, *, keep: bool) -> tuple[dic
 
 
 def _broadcast(rule: nodes.Rule, tuples: pa.Table, keep: bool) -> tuple[pa.Table, pa.Table, pa.Table]:
-    """Those that go everywhere, the others, and those on which the condition failed; null is not true."""
+    """Return the broadcast tuples, the others, and those on which the condition failed; null is not true."""
     nothing = tuples.slice(0, 0)
     if rule.broadcast is None:
         return nothing, tuples, nothing
@@ -62,7 +62,7 @@ def _check(rule: nodes.Rule, numbers: Sequence[int | None], tuples: pa.Table) ->
             tuple_ = rows_text(tuples.slice(row, 1))[0]
             raise DataError(
                 f"{_words(rule, 'route')} gives {number} for {tuple_}; there are substreams 0 .. {rule.substreams - 1};"
-                " give null for a tuple that is to go nowhere"
+                " give null to omit a tuple"
             )
 
 
@@ -73,7 +73,7 @@ def _words(rule: nodes.Rule, what: str) -> str:
 def _valued(
     rule: nodes.Rule, given: Expression | Function, what: str, tuples: pa.Table, keep: bool
 ) -> tuple[pa.Table, list[Any], pa.Table]:
-    """The tuples that have a value, their values, and those on which SQL failed."""
+    """Return the tuples that have a value, their values, and those on which SQL failed."""
     nothing = tuples.slice(0, 0)
     if tuples.num_rows == 0:
         return tuples, [], nothing
@@ -89,7 +89,7 @@ def _valued(
 
 
 def _asked_twice(function: Function, what: str, route: bool, tuples: pa.Table) -> list[Any]:
-    """What a function gives; of the first tuples it is asked again, and must say the same."""
+    """Return the values of a function. The first tuples are passed again and must give the same values."""
     found = _called(function, what, route, tuples)
     again = _called(function, what, route, tuples.slice(0, RECHECKED_TUPLES))
     for row, (first, second) in enumerate(zip(found, again, strict=False)):
@@ -102,7 +102,7 @@ def _asked_twice(function: Function, what: str, route: bool, tuples: pa.Table) -
 
 
 def _called(function: Function, what: str, route: bool, tuples: pa.Table) -> list[Any]:
-    """One value for every tuple; the function is handed all of them."""
+    """Return one value for every tuple; the function receives all of them."""
     found = user_code.call_user_code(
         what,
         function.call,
@@ -127,7 +127,7 @@ def _array(found: Any, function: Function, what: str) -> pa.Array:
         try:
             return pa.array(found)
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError) as error:
-            raise DataError(f"{what}, {function.summary}, gives no column: {error}") from None
+            raise DataError(f"{what}, {function.summary}, gave values that are not a column: {error}") from None
     raise DataError(
         f"{what}, {function.summary}, must give an Arrow or NumPy array, or a list; found {describe_argument(found)}"
     )

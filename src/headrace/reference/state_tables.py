@@ -1,7 +1,7 @@
 """The state of a processor as plain dicts: from the key of a row to the row.
 
-Invariant: a table holds one row for every key that was put and not deleted since; a null in a key is a value, NaN is one,
-and -0.0 is 0.0. A row is a tuple of arrays of one value each, so that every type of Arrow stays what it was.
+Invariant: a table has one row for every key that was put and not deleted since. In a key, null is a value, NaN equals
+NaN, and -0.0 equals 0.0. A row is a tuple of arrays of one value each, so that every Arrow type is unchanged.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ UNIX_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 class DictTable:
-    """A keyed table of one substream; see `headrace.processor.ProcessorTable`."""
+    """A state table of one substream; see `headrace.processor.ProcessorTable`."""
 
     def __init__(self, name: str, declared: StateTable) -> None:
         self._name, self._declared = name, declared
         self._key = pa.schema([declared.columns.field(name) for name in declared.key])
         self._rows: dict[Key, Row] = {}
-        self._due: dict[Key, int] = {}  # of the rows that have such a time
-        self._numbers: dict[Key, int] = {}  # of rows that were asked for by number
+        self._due: dict[Key, int] = {}  # only rows that have such a time
+        self._numbers: dict[Key, int] = {}  # rows that were requested by number
         self._given = 0
-        self._arrays: dict[str, npt.NDArray[Any]] = {}  # those that are being written
+        self._arrays: dict[str, npt.NDArray[Any]] = {}  # arrays handed out for writing
 
     def get(self, keys: pa.Table) -> pa.Table:
         asked = self._keys(keys)
@@ -90,12 +90,13 @@ class DictTable:
         return len(self._rows)
 
     def copy(self) -> DictTable:
-        """As after a restart: row numbers are given anew."""
+        """Return a copy as after a restart, in which rows get new numbers."""
         found = DictTable(self._name, self._declared)
         found._rows, found._due = dict(self._rows), dict(self._due)
         return found
 
-    # --- by row number: arrays are made of the rows, and rows of the arrays ------------------------------------------
+    # --- by row number: arrays are made of rows, and rows of arrays
+    # -------------------------------------------------------
 
     def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         self.demand_told()
@@ -135,12 +136,10 @@ class DictTable:
         return found.view("datetime64[us]") if pa.types.is_timestamp(kind) else found
 
     def demand_told(self) -> None:
-        """Refuse what was written in place and not told by `touched`: an engine would not store it."""
+        """Raise if an array was written in place without a call of `touched`: an engine would not store the change."""
         for name, array in self._arrays.items():
             if array.tobytes() != self._array(name).tobytes():
-                msg = (
-                    f"column {name!r} of table {self._name!r} was written in place, and not told; call touched(numbers)"
-                )
+                msg = f"column {name!r} of table {self._name!r} was written in place without a call of touched(numbers)"
                 raise DataError(msg)
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
@@ -150,7 +149,7 @@ class DictTable:
             raise DataError(f"table {self._name!r}: touched takes row numbers; found an array of {given.dtype}")
         for number in np.unique(given).tolist():
             if number not in known:
-                raise DataError(f"table {self._name!r}: touched was given {number}, which is the number of no row")
+                raise DataError(f"table {self._name!r}: touched was given {number}, which is not the number of a row")
             row = dict(zip(self._declared.columns.names, self._rows[known[number]], strict=True))
             for name in set(arrays) - set(self._declared.key):
                 row[name] = _written(row[name], arrays[name][number : number + 1])
@@ -181,28 +180,29 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _plain_number(kind: pa.DataType) -> pa.DataType:
-    """What stands in an array: times are whole numbers."""
+    """Return the type of an array of such values: times are integers."""
     if pa.types.is_date32(kind):
         return pa.int32()
     return pa.int64() if pa.types.is_temporal(kind) else kind
 
 
 def _nothing(kind: pa.DataType) -> Any:
-    """What a null reads as."""
+    """Return the value that a null reads as."""
     if pa.types.is_floating(kind):
         return np.nan
     return np.iinfo(_plain_number(kind).to_pandas_dtype()).min if pa.types.is_temporal(kind) else 0
 
 
 def _beginning(kind: pa.DataType) -> pa.Array:
-    """A value of a row that was made by asking for it: a number is zero, anything else null."""
+    """Return the initial value of a column in a new row: zero for a number, otherwise null."""
     if _is_number(kind) and not pa.types.is_temporal(kind):
         return pa.array([0]).cast(kind)
     return pa.nulls(1, kind)
 
 
 def _written(before: pa.Array, found: npt.NDArray[Any]) -> pa.Array:
-    """The value that an array has now; a null that still reads as one stays null, a time that reads as one becomes null."""
+    """Return the new value of an array element. A null whose value is unchanged stays null; a time with the null
+    pattern becomes null."""
     kind = before.type
     plain = found.view(np.int64) if found.dtype.kind == "M" else found
     reads_as_null = bool(np.isnan(plain[0])) if plain.dtype.kind == "f" else plain[0] == _nothing(kind)
@@ -212,7 +212,7 @@ def _written(before: pa.Array, found: npt.NDArray[Any]) -> pa.Array:
 
 
 class SubstreamTables(dict[str, DictTable]):
-    """The tables of one substream; says which there are."""
+    """The tables of one substream. An unknown name raises an error that lists the tables."""
 
     def __missing__(self, name: str) -> DictTable:
         raise DataError(f"there is no table {name!r}; declared are: {', '.join(self) or 'none'}")
@@ -231,7 +231,8 @@ def _micros(time: Any, name: str) -> int:
 
 
 def coerce_to_schema(found: Any, schema: pa.Schema, what: str) -> pa.Table:
-    """Rows in the columns and types of a schema; types may differ within a family, and a value that does not fit is refused."""
+    """Return rows in the columns and types of a schema. Types may differ within a family; a value that does not fit is
+    an error."""
     if isinstance(found, pa.RecordBatch):
         found = pa.table(found)
     if not isinstance(found, pa.Table):
@@ -260,7 +261,7 @@ def coerce_to_schema(found: Any, schema: pa.Schema, what: str) -> pa.Table:
 
 
 def _doubles(values: pa.Array | pa.ChunkedArray) -> Iterator[float]:
-    """The floating point numbers in these values, at any depth, in their order."""
+    """Yield the floats in these values, at any depth, in their order."""
     t, kind = pa.types, values.type
     if isinstance(values, pa.ChunkedArray):
         for chunk in values.chunks:
@@ -280,7 +281,7 @@ def _doubles(values: pa.Array | pa.ChunkedArray) -> Iterator[float]:
 
 
 def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether a type is of the same family as another, at every depth: whole numbers of any width, text of any width, ..."""
+    """Return whether two types are of one family, at every depth: integers of any width, text of any width, and so on."""
     t = pa.types
     if t.is_null(found):
         return True
@@ -295,7 +296,7 @@ def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
 
 
 def _members(kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
-    """The names and types of what a nested type is made of."""
+    """Return the names and types of the parts of a nested type."""
     t = pa.types
     if t.is_struct(kind):
         return [(field.name, field.type) for field in kind]
@@ -307,7 +308,7 @@ def _members(kind: pa.DataType) -> list[tuple[str, pa.DataType]]:
 
 
 def _family(kind: pa.DataType) -> object:
-    """Return a family of types: values of two types may be compared if the types are of one family."""
+    """Return the family of a type. Values of two types can be compared if the types are of one family."""
     t = pa.types
     if t.is_timestamp(kind):
         return "moment" if kind.tz else "local time"

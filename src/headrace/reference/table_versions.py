@@ -1,8 +1,9 @@
-"""Tables beside a stream: which version of a table a tuple meets.
+"""Tables that streams are joined with: the version of a table that a tuple is joined with.
 
-A tuple meets the version of the epoch in which it reaches the join. What reaches it by the end of an epoch is what the query
-below it says of the epochs so far; what is new of that reached it in this epoch. So a query over several versions is
-interpreted once for each of its epochs, over all epochs up to that one, and every join remembers what it had and what it gave.
+A tuple is joined with the version of the epoch in which it reaches the join. Interpreting the query over the epochs so
+far gives the tuples that have reached the join by the end of an epoch; those not seen before reached it in this epoch.
+A query over several versions is therefore interpreted once for each of its epochs, over all epochs up to that one, and
+every join remembers its input and its output.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ Version: TypeAlias = pa.Table | Mapping[str, pa.Table]
 
 
 class ReferenceVersions:
-    """rows: by the id of a table, what it holds in every epoch; one for all, where there is but one."""
+    """The versions of tables. rows: by the id of a table, its content in every epoch, or one content for all."""
 
     def __init__(self, rows: Mapping[int, Sequence[pa.Table]]) -> None:
         self._rows = rows
         self._had: dict[Any, pa.Table] = {}
         self._gave: dict[Any, pa.Table] = {}
-        self.epoch = 0  # that is interpreted now
+        self.epoch = 0  # the epoch that is interpreted now
 
     @property
     def epochs(self) -> int:
         return max((len(rows) for rows in self._rows.values()), default=1)
 
     def joined(self, node: nodes.TableJoin, place: Any, tuples: pa.Table) -> pa.Table:
-        """What the join has given by now; place: where it stands, and on whose tuples."""
+        """Return all output of the join so far. place: identifies the join and the tuples it works on."""
         known = self._had.get(place, tuples.slice(0, 0))
         versions = self._rows[id(node.table)]
         found = table_join(node, new_tuples(tuples, known), versions[min(self.epoch, len(versions) - 1)])
@@ -46,7 +47,7 @@ class ReferenceVersions:
 
 
 def new_tuples(tuples: pa.Table, known: pa.Table) -> pa.Table:
-    """The tuples that are not among those known, each as often as it comes more."""
+    """Return the tuples that are not among the known ones, as multisets."""
     left = Counter(keys_of(known, known.column_names))
     rows = []
     for row, key in enumerate(keys_of(tuples, tuples.column_names)):
@@ -58,7 +59,7 @@ def new_tuples(tuples: pa.Table, known: pa.Table) -> pa.Table:
 
 
 def versions_of(roots: Sequence[nodes.Node], given: Sequence[Version] | None, epochs: int | None) -> ReferenceVersions:
-    """The versions that are given, one for each epoch and perhaps one more for the end; or what the tables hold now."""
+    """Return the given versions, one for each epoch and perhaps one more for the end; else the present content."""
     named = nodes.named_tables(*roots)
     if given is None:
         return ReferenceVersions({id(t): [_now(t, name)] for name, t in named.items()})
@@ -86,7 +87,7 @@ def _by_name(version: Version, named: Mapping[str, nodes.TableDefinition]) -> Ma
 
 
 def _filled(versions: Sequence[pa.Table | None], table: nodes.TableDefinition, name: str) -> list[pa.Table]:
-    """An epoch that says nothing of a table has the version before it."""
+    """Return the content in each epoch. An epoch without a version of the table has the version before it."""
     found: list[pa.Table] = []
     for version in versions:
         if version is None and not found:
@@ -100,7 +101,7 @@ def _now(table: nodes.TableDefinition, name: str) -> pa.Table:
 
 
 def _rows(found: pa.Table, table: nodes.TableDefinition, name: str) -> pa.Table:
-    """Rows in the table's own columns and types; others are not looked at, and no value is converted."""
+    """Return rows in the table's columns and types. Other columns are ignored, and no value is converted."""
     try:
         rows = found.select(table.schema.names)
         for now, declared in zip(rows.schema, table.schema, strict=True):

@@ -1,4 +1,4 @@
-"""Tuples as the reference sees them: their times, their sequence, and keys that are equal where values are."""
+"""Tuples as the reference sees them: their times, their sequence, and keys that are equal iff the values are."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def single_value(tables: Sequence[pa.Table]) -> pa.Table:
 
 
 def times_of(tuples: pa.Table) -> Numbers:
-    """Event times as microseconds; a missing one reads as zero."""
+    """Return event times in microseconds; a missing one reads as zero."""
     column = tuples[TS].combine_chunks().cast(pa.int64())
     return np.asarray(pc.fill_null(column, 0), np.int64)
 
@@ -40,13 +40,13 @@ def tuples_before(watermark: float, tuples: pa.Table) -> pa.Table:
 
 
 def in_sequence(tuples: pa.Table) -> pa.Table:
-    """The tuples by time, ties by their columns in the order of the schema."""
+    """Return the tuples by time, ties by their columns in the order of the schema."""
     keys = keys_of(tuples, [TS, *(name for name in tuples.column_names if name != TS)])
     return tuples.take(row_numbers(sorted(range(len(keys)), key=keys.__getitem__))).combine_chunks()
 
 
 def keys_of(tuples: pa.Table, names: Sequence[str]) -> list[Key]:
-    """Per tuple the keys of these columns."""
+    """Return for each tuple the key over these columns."""
     if not names:
         return [()] * tuples.num_rows
     columns = [[sort_key(value) for value in comparable_values(tuples[name])] for name in names]
@@ -54,8 +54,8 @@ def keys_of(tuples: pa.Table, names: Sequence[str]) -> list[Key]:
 
 
 def same_kind(found: pa.DataType, declared: pa.DataType) -> bool:
-    """Whether streams carry values of both types in one type, so that no value needs to be converted."""
+    """Return whether streams carry both types as one type, so that no value needs to be converted."""
     try:
         return bool(plain_type(found, "") == plain_type(declared, ""))
-    except QueryTypeError:  # streams do not carry it
+    except QueryTypeError:  # streams do not carry the type
         return False

@@ -1,6 +1,6 @@
-"""What joins, `asof`, aggregates, `distinct` and `limit` mean: windows, order, matching and time in plain Python and numpy.
+"""Joins, `asof`, aggregates, `distinct` and `limit`: windows, order, matching and time in plain Python and numpy.
 
-DuckDB sees no tuple and no pair outside the window that is asked about.
+DuckDB evaluates only tuples and pairs of the window in question.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from headrace.reference.tuples import (
     tuples_before,
 )
 
-PAIRS_TOGETHER = 1_000_000  # pairs, or tuples of windows, that are looked at together
+PAIRS_TOGETHER = 1_000_000  # pairs, or tuples of windows, in one batch
 EARLIEST, LATEST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
-Window: TypeAlias = tuple[int, int]  # its first moment, and the first one behind it
+Window: TypeAlias = tuple[int, int]  # (first moment, first moment after it)
 
 
 class WindowInput(Protocol):
@@ -48,7 +48,7 @@ class WindowInput(Protocol):
 
 
 def distinct(node: nodes.Distinct, given: WindowInput) -> pa.Table:
-    """A tuple is kept unless one with the same key was kept at most so long before it."""
+    """Keep a tuple unless one with the same key was kept within the given time before it."""
     tuples = in_sequence(tuples_before(given.watermark, given.table))
     kept_at: dict[Key, int] = {}
     rows = []
@@ -65,7 +65,7 @@ def limit(node: nodes.Limit, given: WindowInput) -> pa.Table:
 
 
 def as_of(node: nodes.AsOf, given_left: WindowInput, given_right: WindowInput) -> pa.Table:
-    """Both streams are walked together; at equal times the right comes first. What it had last of a key is looked up."""
+    """Walk both streams together, at equal times the right first, and look up the last right tuple of each key."""
     until = min(given_left.watermark, given_right.watermark)
     left, right = (in_sequence(tuples_before(until, given.table)) for given in (given_left, given_right))
     l_times, r_times = times_of(left).tolist(), times_of(right).tolist()
@@ -88,7 +88,7 @@ def as_of(node: nodes.AsOf, given_left: WindowInput, given_right: WindowInput) -
 
 
 def _keys_or_none(tuples: pa.Table, by: Sequence[str]) -> list[Key | None]:
-    """Null equals nothing."""
+    """Return the keys; None for a key with a null, which equals nothing."""
     missing = [False] * tuples.num_rows
     for name in by:
         missing = [a or b for a, b in zip(missing, tuples[name].is_null().to_pylist(), strict=True)]
@@ -96,7 +96,7 @@ def _keys_or_none(tuples: pa.Table, by: Sequence[str]) -> list[Key | None]:
 
 
 def table_join(node: nodes.TableJoin, tuples: pa.Table, rows: pa.Table) -> pa.Table:
-    """Every tuple meets every row; with `keep`, one that meets none comes once, with nulls."""
+    """Compare every tuple with every row. With `keep`, a tuple without a match is a result with nulls."""
     whole = np.full(tuples.num_rows, rows.num_rows)
     l_rows, r_rows = _matches(node.on, tuples, rows, _pairs(np.zeros_like(whole), whole))
     alone = np.setdiff1d(np.arange(tuples.num_rows), l_rows) if node.keep else row_numbers([])
@@ -126,18 +126,18 @@ def time_join(node: nodes.TimeJoin, given_left: WindowInput, given_right: Window
 
 
 def _without_partner(times: Numbers, paired: Numbers, window: int, other: float) -> Numbers:
-    """The rows that are in no pair, and with which none can be any more: the other side's time is past their window."""
+    """Return the rows that are in no pair and can be in none, because the other side's watermark is past their window."""
     known = set(paired.tolist())
     return row_numbers(row for row, ts in enumerate(times.tolist()) if row not in known and other > ts + window)
 
 
 def _nothing(rows: Numbers) -> pa.Array:
-    """As many row numbers of no row."""
+    """Return null row numbers, one for each row."""
     return pa.nulls(len(rows), pa.int64())
 
 
 def count_join(node: nodes.CountJoin, given_left: WindowInput, given_right: WindowInput) -> pa.Table:
-    """Rows in sequence, so that a tuple's row number is its rank."""
+    """Join rows in sequence, so that a tuple's row number is its rank."""
     until = min(given_left.watermark, given_right.watermark)
     left, right = (in_sequence(tuples_before(until, given.table)) for given in (given_left, given_right))
     l_times, r_times = times_of(left), times_of(right)
@@ -150,7 +150,7 @@ def count_join(node: nodes.CountJoin, given_left: WindowInput, given_right: Wind
 
 
 def _walk_together(l_times: list[int], r_times: list[int]) -> tuple[Numbers, Numbers]:
-    """For every l how many r came before it, for every r how many l; at equal times each l before any r."""
+    """Return for every l the number of r before it, and for every r the number of l; at equal times each l comes first."""
     r_before: list[int] = []
     l_before: list[int] = []
     for _, side in sorted([(ts, "l") for ts in l_times] + [(ts, "r") for ts in r_times]):
@@ -162,7 +162,7 @@ def _walk_together(l_times: list[int], r_times: list[int]) -> tuple[Numbers, Num
 
 
 def _pairs(low: Numbers, high: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
-    """Every (i, j) with low[i] <= j < high[i], some at a time."""
+    """Yield every (i, j) with low[i] <= j < high[i], in batches."""
     ends = np.cumsum(high - low)
     starts = ends - (high - low)
     total = int(ends[-1]) if len(ends) else 0
@@ -175,7 +175,7 @@ def _pairs(low: Numbers, high: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
 def _matches(
     on: JoinPredicate, left: pa.Table, right: pa.Table, pairs: Iterable[tuple[Numbers, Numbers]]
 ) -> tuple[Numbers, Numbers]:
-    """Of these pairs of row numbers, those for which the predicate is true."""
+    """Return the pairs of row numbers for which the predicate is true."""
     left, right = _used(left, "l", on), _used(right, "r", on)
     found: list[tuple[Numbers, Numbers]] = [(np.empty(0, np.int64), np.empty(0, np.int64))]
     for l_rows, r_rows in pairs:
@@ -187,7 +187,7 @@ def _matches(
 
 
 def _used(table: pa.Table, side: str, on: JoinPredicate) -> pa.Table:
-    """The columns that the predicate reads, and one more so that there always is one."""
+    """Return the columns that the predicate reads, and a row number, so that there is at least one column."""
     used = {path[1].lower() for path in on.columns if path[0].lower() == side}
     numbered = table.append_column("__row", pa.array(np.arange(table.num_rows)))
     return numbered.select([name for name in table.column_names if name.lower() in used] + ["__row"])
@@ -215,7 +215,7 @@ def time_aggregate(node: nodes.TimeAggregate, given: WindowInput) -> pa.Table:
 def _closed_windows(
     node: nodes.TimeAggregate | nodes.TimeTop, tuples: pa.Table, watermark: float
 ) -> list[tuple[Window, list[int]]]:
-    """Every window that has ended, and the tuples of one group in it, in sequence."""
+    """Return every window that has ended, with the tuples of one group in it, in sequence."""
     windows: dict[tuple[int, Window], list[int]] = {}
     for row, (group, ts) in enumerate(zip(_groups(tuples, node.by), times_of(tuples).tolist(), strict=True)):
         for window in windows_of(node.over, ts):
@@ -225,7 +225,7 @@ def _closed_windows(
 
 
 def windows_of(over: nodes.TimeWindows, ts: int) -> list[Window]:
-    """The windows that contain a time, each from its start to before its end; // rounds down, also below zero."""
+    """Return the windows that contain a time, as (start, end), end excluded; // rounds down, also below zero."""
     if over.zone is not None:
         return [local_window(over.zone, over.window // DAY, over.offset // DAY, ts)]
     late = ts - over.offset
@@ -247,7 +247,7 @@ def session_aggregate(node: nodes.SessionAggregate, given: WindowInput) -> pa.Ta
 def _complete_sessions(
     node: nodes.SessionAggregate | nodes.SessionTop, tuples: pa.Table, watermark: float
 ) -> list[list[int]]:
-    """The tuples of every session to which none can be added any more, in sequence."""
+    """Return the tuples of every complete session, in sequence."""
     times = times_of(tuples).tolist()
     sessions: list[list[int]] = []
     latest: dict[int, list[int]] = {}  # group -> its latest session
@@ -292,7 +292,7 @@ def session_top(node: nodes.SessionTop, given: WindowInput) -> pa.Table:
 
 
 def _top(node: nodes.Top, tuples: pa.Table, windows: Sequence[tuple[int, Window, list[int]]]) -> pa.Table:
-    """windows: of each the `ts` of its results, its bounds, and its tuples in sequence."""
+    """Return the results of a `top`. windows: for each the `ts` of its results, its bounds, and its tuples in sequence."""
     asked = sorted({row for _, _, rows in windows for row in rows})
     values = [_order_values(term, tuples, asked) for term in node.order]
     found = [
@@ -309,7 +309,7 @@ def _top(node: nodes.Top, tuples: pa.Table, windows: Sequence[tuple[int, Window,
 
 
 def _order_values(term: OrderTerm, tuples: pa.Table, rows: Sequence[int]) -> dict[int, Key]:
-    """The value of an expression for some rows, to be compared; NaN is above the numbers."""
+    """Return the sort keys of an expression for some rows; NaN is above the numbers."""
     if not rows:
         return {}
     found = value_of(term.expression, tuples.take(row_numbers(rows)))
@@ -317,7 +317,8 @@ def _order_values(term: OrderTerm, tuples: pa.Table, rows: Sequence[int]) -> dic
 
 
 def _ordered(rows: list[int], order: Sequence[OrderTerm], values: Sequence[dict[int, Key]]) -> list[int]:
-    """Sorted by the last term first; each sort keeps the order of equal rows. Nulls are last in both directions."""
+    """Return the rows in order: sort by the last term first, since each sort is stable. Nulls are last in both
+    directions."""
     null = sort_key(None)
     for term, value in reversed(list(zip(order, values, strict=True))):
         known, unknown = ([row for row in rows if (value[row] == null) is is_null] for is_null in (False, True))
@@ -329,13 +330,13 @@ def _ordered(rows: list[int], order: Sequence[OrderTerm], values: Sequence[dict[
 
 
 def _groups(tuples: pa.Table, by: Sequence[str]) -> list[int]:
-    """The number of every tuple's group; null is a group, NaN is one, and -0.0 is 0.0."""
+    """Return the group number of every tuple; in a key, null is a value, NaN equals NaN, and -0.0 equals 0.0."""
     numbers: dict[Key, int] = {}
     return [numbers.setdefault(key, len(numbers)) for key in keys_of(tuples, by)]
 
 
 def _functions(node: nodes.Aggregation, tuples: pa.Table, members: Sequence[Sequence[int]]) -> list[Any]:
-    """One column per function: its value for every list of rows of `tuples`, which are in sequence."""
+    """Return one column per function: its value for every list of rows of `tuples`, which are in sequence."""
     kinds = pa.schema([(name, function.type) for name, function in node.functions])
     parts = [_evaluated(node, tuples, batch).cast(kinds) for batch in _batches(members)]
     return list(single_value([kinds.empty_table(), *parts]).columns)
@@ -364,12 +365,12 @@ def _evaluated(node: nodes.Aggregation, tuples: pa.Table, members: Sequence[Sequ
     sql = f"SELECT {chosen} FROM __tuples GROUP BY {grouped} ORDER BY __window"
     found = run_select(sql, {"__tuples": expanded}, ", ".join(function.text for _, function in node.functions))
     if found.num_rows != len(members):
-        raise DataError(f"DuckDB cuts the groups of {', '.join(node.by)} otherwise than reference does")
+        raise DataError(f"DuckDB and the reference form different groups of {', '.join(node.by)}")
     return found.rename_columns([name for name, _ in node.functions])
 
 
 def _plus(times: Numbers, length: int) -> Numbers:
-    """Times moved by a length; beyond the last time there is, the last."""
+    """Return times moved by a length; beyond the range of times, the first or last time."""
     if length >= 0:
         return np.where(times > LATEST - length, LATEST, np.minimum(times, LATEST - length) + length)
     return np.where(times < EARLIEST - length, EARLIEST, np.maximum(times, EARLIEST - length) + length)

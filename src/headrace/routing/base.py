@@ -32,7 +32,7 @@ Rows = npt.NDArray[np.bool_]  # a mask over the tuples of a table
 NOWHERE = -1  # the group of a tuple that no slot receives
 EVERYWHERE = -2  # the group of a tuple that every slot receives
 
-NUMBER = "__n"  # the column in state that holds the number of a tuple
+NUMBER = "__n"  # the column in state with the number of a tuple
 
 SLOT, SLOTS = validators.whole(0, MOST_SLOTS - 1), validators.whole(1, MOST_SLOTS)
 GROUP, GROUPS = validators.whole(0, MOST_GROUPS - 1), validators.whole(1, MOST_GROUPS)
@@ -154,7 +154,7 @@ class Router(ABC):
     adapts: ClassVar[Adaptation]
     chosen: ClassVar[
         bool
-    ]  # state is grouped by the router's fields: the manifest stores them, and no run may change them
+    ]  # state is grouped by the router's fields, so the manifest stores them and no run may change them
     sends: ClassVar[bool]  # False: tuples are processed where they are read, without an exchange
 
     @property

@@ -117,7 +117,7 @@ class Diagonal(Layout):
 
     @cached_property
     def grid_of(self) -> dict[int, HotGroup]:
-        """The grids of hot groups, by group."""
+        """Return the grids of hot groups, by group."""
         return {grid.group: grid for grid in self.grids}
 
     @cached_property

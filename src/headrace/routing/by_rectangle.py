@@ -134,7 +134,7 @@ def best_rectangles(groups: int, slots: int, left: float, right: float) -> Recta
 class GridRouter(Router):
     """Routing of one side by the rows and of the other side by the columns of a rectangle.
 
-    An empty shape stands for the shape that suits the load.
+    An empty shape means the shape that suits the load.
     """
 
     shape: tuple[int, ...] = ()  # number of cells in each row

@@ -26,7 +26,7 @@ from headrace.columnar.types import has_float
 Hashes = npt.NDArray[np.uint64]
 Groups = npt.NDArray[np.int32]
 
-HASH = "__h"  # the column in state that holds the hash of a tuple's key
+HASH = "__h"  # the column in state with the hash of a tuple's key
 NULL = np.uint64(0x9AE16A3B2F90404F)
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 
@@ -68,7 +68,7 @@ def hash_column(column: pa.ChunkedArray) -> Hashes:
     """Return one 64-bit hash per value."""
     if not isinstance(column, pa.ChunkedArray):
         return _hash_array(column)
-    if column.num_chunks > 1 and column.nbytes > SAFE:  # more text than one array holds
+    if column.num_chunks > 1 and column.nbytes > SAFE:  # more text than one array can hold
         return np.concatenate([_hash_array(chunk) for chunk in column.chunks])
     return _hash_array(pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type))
 

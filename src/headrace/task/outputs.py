@@ -61,6 +61,8 @@ def check_receipt(receipt: Any) -> Any:
     """Return a receipt as the state will return it; raise if it is not JSON or is too long."""
     text = json.dumps(receipt, allow_nan=False)
     if len(text) > LONGEST_RECEIPT:
-        msg = f"a receipt has {len(text)} characters; at most {LONGEST_RECEIPT} are allowed: name what was written, not its content"
+        msg = (
+            f"a receipt has {len(text)} characters, more than {LONGEST_RECEIPT}; name what was written, not its content"
+        )
         raise ValueError(msg)
     return json.loads(text)

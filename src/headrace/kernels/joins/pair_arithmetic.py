@@ -1,7 +1,8 @@
 # mypy: disable-error-code="no-untyped-def"
-"""What the source of a loop over pairs calls: for compiled loops, and, as `ON_ARRAYS`, for the same source over arrays.
+"""Functions that the source of a pair loop calls: `NAMES` for compiled loops, `ON_ARRAYS` for the same source on
+arrays.
 
-Functions are those of C, as DuckDB's are; none raises an error.
+The functions are those of C, as DuckDB's are; none raises an error.
 """
 
 from __future__ import annotations

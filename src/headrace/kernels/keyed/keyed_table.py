@@ -233,7 +233,7 @@ class KeyedTable:
         self._thin_heap(len(rows))
         found = self._run(self._do.touch, rows)
         if found == self._do.NO_ROW:
-            msg = f"table {self.name!r}: touched was given numbers of no row; ask for them by numbers(keys), after any delete, in every epoch"
+            msg = f"table {self.name!r}: touched was given numbers without a row; get them from numbers(keys), after any delete, in every epoch"
             raise DataError(msg)
         self._demand_whole(found)
 
@@ -293,7 +293,7 @@ class KeyedTable:
         damage, row = self._run(self._do.seal, epoch)
         if damage == self._do.UNTOLD:
             key = _words(self._read(np.array([row]), self._keys), 0)
-            msg = f"table {self.name!r}: the row of ({key}) was written in place, and not told; call touched(numbers)"
+            msg = f"table {self.name!r}: the row of ({key}) was written in place without a call of touched(numbers)"
             raise DataError(msg)
         self._demand_whole(damage)
         if len(self._at.work) > MOST_WORK:

@@ -134,7 +134,7 @@ def _check_ticks(declared: Declaration, substream: int, ticks: Sequence[int]) ->
     if len(ticks) > MOST_TICKS:
         msg = (
             f"{declared.name} on substream {substream} would tick {len(ticks):,} times in one epoch, from {_time(ticks[0])}"
-            f" to {_time(ticks[-1])}; at most {MOST_TICKS:,}; if a tuple's time is wrong, refuse such by"
+            f" to {_time(ticks[-1])}; at most {MOST_TICKS:,}; if a tuple's time is wrong, reject such tuples with"
             " ahead='1 hour' of its source; else let it tick less often (every)"
         )
         raise DataError(msg)
@@ -144,7 +144,7 @@ def _timed(call: ProcessorCall, method: Callable[..., Any], state: State) -> Ite
     try:
         time = to_datetime(call.first)
     except OverflowError:
-        msg = f"{call.summary} cannot be called: Python has no such date; refuse times too far ahead by ahead='1 hour' of the source"
+        msg = f"{call.summary} cannot be called: Python has no such date; reject times too far ahead with ahead='1 hour' of the source"
         raise DataError(msg) from None
     yield from _called(call, method, time, state)
 
@@ -169,7 +169,7 @@ class _CallOutput:
     output: str
 
     def __str__(self) -> str:
-        what = "what it puts out" if self.output == ONLY else f"what it puts out as {self.output!r}"
+        what = "its output" if self.output == ONLY else f"its output {self.output!r}"
         return f"{self.call.summary}: {what}"
 
 
@@ -201,11 +201,11 @@ def _by_name(call: ProcessorCall, put: Any) -> Mapping[str, Any]:
     names = [name for name, _ in call.declared.outputs]
     if not call.declared.several:
         if isinstance(put, Mapping):
-            msg = f"{call.summary}: it has one output, so it puts out a pyarrow Table or None; found {describe_argument(put)}; for several declare outputs = {{name: schema}}"
+            msg = f"{call.summary}: it has one output, so it must return a pyarrow Table or None; found {describe_argument(put)}; for several declare outputs = {{name: schema}}"
             raise DataError(msg)
         return {ONLY: put}
     if not isinstance(put, Mapping):
-        msg = f"{call.summary}: it has several outputs, so it puts out {{name: table}} or None; found {describe_argument(put)}; the names are {', '.join(names)}"
+        msg = f"{call.summary}: it has several outputs, so it must return {{name: table}} or None; found {describe_argument(put)}; the names are {', '.join(names)}"
         raise DataError(msg)
     for name in put:
         if name not in names:

@@ -175,7 +175,7 @@ def _check_range(table: pa.Table, values: Values, step: SplitStep) -> None:
     if _in_range(values, step):
         return
     row, value = next((row, v) for row, v in enumerate(values.to_pylist()) if v is not None and not 0 <= v <= last)
-    msg = f"gave {value} for the tuple {first_tuple_text(table.slice(row, 1))}; substreams are 0 .. {last}, and null for a tuple that goes nowhere"
+    msg = f"gave {value} for the tuple {first_tuple_text(table.slice(row, 1))}; substreams are 0 .. {last}, and null omits a tuple"
     raise _wrong(step, _ROUTE, msg)
 
 

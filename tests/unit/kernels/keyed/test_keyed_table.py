@@ -436,7 +436,7 @@ def test_what_was_not_told_is_not_told_after_text_has_moved_either() -> None:
     table.columns["n"][numbers[:1]] = 99
     for round_ in range(20):
         table.put(pa.concat_tables([car(i, name="x" * (100 + 8 * (round_ % 7))) for i in range(10, 50)]))
-    with pytest.raises(DataError, match=r"the row of \(vid=1\) was written in place, and not told; call touched"):
+    with pytest.raises(DataError, match=r"the row of \(vid=1\) was written in place without a call of touched"):
         table.changes()
     table.touched(numbers)
     assert table.changes().put.num_rows == 42
@@ -455,7 +455,7 @@ def test_a_row_that_was_only_read_may_get_another_entry_when_it_is_looked_for(is
     if is_told:
         assert table.changes().put.num_rows == 0
     else:
-        with pytest.raises(DataError, match="was written in place, and not told"):
+        with pytest.raises(DataError, match="was written in place without a call"):
             table.changes()
 
 
@@ -674,7 +674,7 @@ def test_rows_in_place() -> None:
     with pytest.raises(DataError, match="no column 'x'; it has vid, speed"):
         table.columns["x"]
     table.delete(pa.table({"vid": [8]}))
-    with pytest.raises(DataError, match="numbers of no row"):
+    with pytest.raises(DataError, match="numbers without a row"):
         table.touched(numbers)
 
 

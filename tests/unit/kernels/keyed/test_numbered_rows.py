@@ -137,5 +137,5 @@ def test_a_processor_that_writes_in_place_means_something() -> None:
     found = hr.reference(table_stream(arrived(), name="a").split(3, by=["k"]).apply(Heard())).to_pylist()
     last = {row["k"]: row["n"] for row in sorted(found, key=lambda row: row["ts"])}
     assert sum(last.values()) == 40
-    with pytest.raises(hr.HeadraceError, match=r"column 'n' of table 'heard' was written in place, and not told"):
+    with pytest.raises(hr.HeadraceError, match=r"column 'n' of table 'heard' was written in place without a call"):
         check_processor(Untold(), arrived(), by=["k"])

@@ -204,22 +204,22 @@ def test_outputs_come_by_number_in_their_schema() -> None:
 @pytest.mark.parametrize(
     ("processor", "message"),
     [
-        (Says(process=out(5).drop_columns(["n"])), "what it puts out lacks 'n'; its columns are ts .*, n int64"),
-        (Says(process=out(5).append_column("x", [[1]])), "what it puts out also has 'x'"),
+        (Says(process=out(5).drop_columns(["n"])), "its output lacks 'n'; its columns are ts .*, n int64"),
+        (Says(process=out(5).append_column("x", [[1]])), "its output also has 'x'"),
         (Says(process=out(5).set_column(1, "n", [["a"]])), "column 'n' of type string; expected int64"),
-        (Says(process=out(5, None)), r"what it puts out has no ts \(null\) in row 1"),
+        (Says(process=out(5, None)), r"its output has no ts \(null\) in row 1"),
         (
             Says(process=out(6, 4)),
             r"has ts 1970-01-01 00:00:00.000004\+00:00 in row 1, which is before the first tuple",
         ),
-        (Says(process=[1]), "what it puts out must be a pyarrow Table; found a list"),
-        (Says(process={"a": out(5)}), "it has one output, so it puts out a pyarrow Table or None; found a dict"),
+        (Says(process=[1]), "its output must be a pyarrow Table; found a list"),
+        (Says(process={"a": out(5)}), "it has one output, so it must return a pyarrow Table or None; found a dict"),
         (
             SaysMore(process=out(5)),
-            "it has several outputs, so it puts out .* found a Table of pyarrow; the names are a, b",
+            "it has several outputs, so it must return .* found a Table of pyarrow; the names are a, b",
         ),
         (SaysMore(process={"c": out(5)}), "it has no output 'c'; it has a, b"),
-        (SaysMore(process={"b": out(5)}), "what it puts out as 'b' lacks 'text' and also has 'n'"),
+        (SaysMore(process={"b": out(5)}), "its output 'b' lacks 'text' and also has 'n'"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_by_name(processor: Says, message: str) -> None:
