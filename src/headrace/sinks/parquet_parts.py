@@ -1,7 +1,7 @@
 """The Parquet sink of the tasks: they write files, and the driver publishes one folder per epoch as a whole.
 
-    folder/_staging-<result>-<query>/<epoch>.<name>.part     a part, as its task left it; a receipt names it
-    folder/_staging-<result>-<query>/epoch-.../part-...      what is being published: only the driver puts files there
+    folder/_staging-<result>-<query>/<epoch>.<name>.part     a part, as its task wrote it; a receipt names it
+    folder/_staging-<result>-<query>/epoch-.../part-...      an epoch that is being published; only the driver adds files
     folder/epoch-<epoch>-<result>-<query>/part-....parquet   published
     folder/_published-<result>-<query>                       the newest published epoch, and a hash of its receipts
 

@@ -151,11 +151,11 @@ def test_what_is_known_to_fail_fails_at_once(tmp_path: Path, arguments: list[str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "FILE", "--once", "--until-idle"], "--once and --until-idle contradict each other: --once ends when"),
+        (["run", "FILE", "--once", "--until-idle"], "--once and --until-idle contradict each other: --once exits after"),
         (["deploy", "FILE", "--to", "FILE", "--until-idle", "--once"], "--once and --until-idle contradict each other"),
         (
             ["run", "FILE", "--plan", "FILE", "--auto-slots"],
-            "--plan and --auto-slots contradict each other: a plan says",
+            "--plan and --auto-slots contradict each other: a plan fixes",
         ),
         (["run", "FILE", "--plan", "FILE", "--policy", "FILE"], "--plan and --policy contradict each other"),
         (["explain", "--checkpoint", "c", "--slots", "3"], "--checkpoint and --slots contradict each other"),
