@@ -440,7 +440,7 @@ def test_a_broker_that_is_away_is_waited_for(
     sink.close()
     assert reading.values(broker.servers, topic) == [1, 2, 3, 4]
     said = [record.getMessage() for record in caplog.records]
-    assert "is away, the run waits: " in said[0] and "is back after " in said[-1]
+    assert "is unreachable, the run waits: " in said[0] and "is reachable again after " in said[-1]
 
 
 @pytest.mark.long
@@ -448,7 +448,7 @@ def test_a_broker_that_is_away_for_a_minute(
     broker: Broker, a_topic: TOPIC, impatient: None, caplog: pytest.LogCaptureFixture
 ):
     test_a_broker_that_is_away_is_waited_for(broker, a_topic, impatient, caplog, 60.0)
-    assert sum("is away" in record.getMessage() for record in caplog.records) >= 2, "it says so again"
+    assert sum("is unreachable" in record.getMessage() for record in caplog.records) >= 2, "it says so again"
 
 
 def test_nobody_is_waited_for_without_end(broker: Broker, a_topic: TOPIC, impatient: None):

@@ -83,7 +83,7 @@ def test_errors_and_warnings_have_the_name(tmp_path: Path, caplog: pytest.LogCap
         run.epoch(ROWS)
     run.close()
     with caplog.at_level(logging.WARNING):
-        assert incomplete.warning_text("alarms", 0).startswith("alarms begins with the state")
+        assert incomplete.warning_text("alarms", 0).startswith("alarms starts from existing state")
 
 
 def test_names_of_one_run_differ(tmp_path: Path) -> None:
