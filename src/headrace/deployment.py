@@ -1,11 +1,11 @@
-"""A deployment descriptor: the cluster that runs a query, how much of it, and where the state lies.
+"""Deployment descriptors: the cluster that runs a query, its resources, and the folder for the state.
 
-A `DeploymentDescriptor` that `read_descriptor` returns can be meant: every key is known and of its kind, every file that it names is there,
-and the master is of a form that Spark understands. Whether somebody answers at the master is `check_master`'s question,
-asked before a JVM starts: Spark itself would try for a minute and then talk about something else.
+`read_descriptor` returns only valid descriptors: every key is known and has the right type, every file that it names
+exists, and the master has a form that Spark understands. `check_master` tests whether the master answers. It runs
+before a JVM starts, because Spark would retry for a minute and then raise an unrelated error.
 
-The driver runs where the descriptor is read. To the executors go the settings and, with `ship`, the headrace sources, so
-that they need only what headrace depends on.
+The driver runs where the descriptor is read. The executors receive the settings and, with `ship`, the headrace sources,
+so they need only headrace's dependencies.
 """
 
 from __future__ import annotations
@@ -48,8 +48,9 @@ KINDS: dict[str, tuple[type, str]] = {
     "spark": (dict, "a table of Spark settings"),
 }
 SIZE_KEYS = ("executors", "cores", "memory")
-PLAIN = ("slots", "splitters", "physical_window", "epoch", "ship", "python", "patience")  # as they are in the file
-DESCRIPTOR_KEYS = {  # settings of Spark that a key of the descriptor stands for
+# copied unchanged from the file
+PLAIN = ("slots", "splitters", "physical_window", "epoch", "ship", "python", "patience")
+DESCRIPTOR_KEYS = {  # Spark settings that a key of the descriptor replaces
     "spark.master": "master",
     "spark.executor.instances": "executors",
     "spark.executor.cores": "cores",
@@ -59,7 +60,7 @@ DESCRIPTOR_KEYS = {  # settings of Spark that a key of the descriptor stands for
     "spark.pyspark.python": "python",
 }
 MASTERS = "spark://HOST:PORT, local[N], local-cluster[N,CORES,MEGABYTES], yarn or k8s://..."
-LEAST_MEMORY = 450 << 20  # bytes; Spark's own limit: one and a half times what it reserves for itself
+LEAST_MEMORY = 450 << 20  # bytes; Spark's own limit, 1.5 times the memory that it reserves
 UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:,/\[\]]+):(\d{1,5})")
@@ -70,15 +71,15 @@ _ELSEWHERE = re.compile(r"yarn|k8s://\S+")
 
 @dataclass(frozen=True)
 class DeploymentDescriptor:
-    """Where and how a query is deployed; made by `read`. Sizes are per executor."""
+    """Where and how to deploy a query; `read_descriptor` returns it. Sizes are per executor."""
 
     master: str
     state: Path
     executors: int = 1
     cores: int = 1
     memory: str = "1g"
-    slots: int | None = None  # one per core, unless a plan says otherwise
-    splitters: int | None = None  # None, and no physical window: as the load needs
+    slots: int | None = None  # None: one per core, unless a plan has another number
+    splitters: int | None = None  # None for both: adapted to the load
     physical_window: str | None = None
     epoch: str = "1 second"
     plan: Path | None = None
@@ -90,38 +91,40 @@ class DeploymentDescriptor:
 
     @property
     def is_local(self) -> bool:
-        """No executors: the driver's own process works."""
+        """Return whether the master is local: the work is done in the driver's process, without executors."""
         return _LOCAL.fullmatch(self.master) is not None
 
     @property
     def size(self) -> str:
-        """What is asked for, in words."""
+        """Return the requested resources as text."""
         if self.is_local:
             return _count(self.cores, "core") + " of this machine"
         return f"{_count(self.executors, 'executor')} with {_count(self.cores, 'core')} and {self.memory} each"
 
     def settings(self) -> dict[str, str]:
-        """The Spark configuration, but for the master."""
+        """Return the Spark configuration without the master."""
         found: dict[str, str] = {}
         if not self.is_local:
             found = {
                 "spark.executor.instances": str(self.executors),
                 "spark.executor.cores": str(self.cores),
                 "spark.executor.memory": self.memory,
-                "spark.cores.max": str(self.executors * self.cores),  # how a standalone master counts executors
+                # a standalone master derives the number of executors from this
+                "spark.cores.max": str(self.executors * self.cores),
             }
         if self.ship:
-            found["spark.executorEnv.PYTHONPATH"] = ""  # not the driver's: what executors import is what was shipped
+            # executors import the shipped packages, not those on the driver's path
+            found["spark.executorEnv.PYTHONPATH"] = ""
         if self.python is not None:
             found["spark.pyspark.python"] = self.python
         return {**found, **self.spark}
 
     def shipped(self) -> list[str]:
-        """What is sent to the executors, by name."""
+        """Return the names of the packages that are sent to the executors."""
         return [*([f"headrace {__version__}"] if self.ship else []), *(p.name for p in self.packages)]
 
     def pack(self, folder: Path) -> list[Path]:
-        """The files to send to the executors; those that have to be made are made in `folder`."""
+        """Return the files to send to the executors. Zip files are created in `folder`."""
         own = [zipped(Path(__file__).parent, folder / f"headrace-{__version__}.zip")] if self.ship else []
         return own + [zipped(p, folder / f"{p.name}.zip") if p.is_dir() else p for p in self.packages]
 
@@ -130,14 +133,14 @@ class DeploymentDescriptor:
 
 
 def read_descriptor(path: str | os.PathLike[str]) -> DeploymentDescriptor:
-    """The descriptor in a TOML file. Paths in it are relative to the file."""
+    """Read a descriptor from a TOML file. Paths in it are relative to the file."""
     file = given_path(path, "the deployment descriptor")
     data = read_toml(file, "the deployment descriptor", error=DeploymentError)
     try:
         return _checked(data, file.resolve().parent)
-    except (DeploymentError, QueryError) as error:  # the latter about a duration
+    except (DeploymentError, QueryError) as error:  # QueryError: an invalid duration
         raise DeploymentError(f"{file}: {error}") from None
-    except OSError as error:  # a path that cannot be one
+    except OSError as error:  # an invalid path
         raise DeploymentError(f"{file}: {error.strerror}: {error.filename!r:.100}") from None
 
 
@@ -175,8 +178,8 @@ def _check_key(key: str) -> None:
         return
     near = difflib.get_close_matches(key, KINDS, 1)
     meant = f"did you mean {near[0]!r}? " if near else ""
-    hint = f"; settings of Spark stand in the table [spark], as {key!r} = ..." if key.startswith("spark.") else ""
-    raise DeploymentError(f"unknown key {key!r}; {meant}There are {', '.join(KINDS)}{hint}")
+    hint = f"; put Spark settings into the table [spark], as {key!r} = ..." if key.startswith("spark.") else ""
+    raise DeploymentError(f"unknown key {key!r}; {meant}The keys are {', '.join(KINDS)}{hint}")
 
 
 def _check_kind(key: str, value: Any) -> None:
@@ -191,7 +194,7 @@ def _check_kind(key: str, value: Any) -> None:
 
 
 def _is_text(value: Any) -> bool:
-    """No path and no setting has a zero byte in it."""
+    """Return whether the value is text without zero bytes, which neither paths nor settings may contain."""
     return isinstance(value, str) and bool(value.strip()) and "\0" not in value
 
 
@@ -200,12 +203,12 @@ def _example(key: str) -> str:
 
 
 def _sizes(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Executors, their cores and memory: from the descriptor, or from a master that is made for the purpose."""
+    """Return executors, cores and memory: from the descriptor, or from a local master, whose URL contains them."""
     master = data["master"]
     local, cluster = _LOCAL.fullmatch(master), _LOCAL_CLUSTER.fullmatch(master)
     given = {key: data[key] for key in SIZE_KEYS if key in data}
     if given and (local or cluster):
-        raise DeploymentError(f"the master {master!r} says by itself how large it is; leave out {', '.join(given)}")
+        raise DeploymentError(f"the master {master!r} already gives the size; leave out {', '.join(given)}")
     if local:
         return {"cores": usable_cores() if local[1] == "*" else int(local[1] or 1)}
     if cluster:
@@ -216,12 +219,12 @@ def _sizes(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_slots(data: Mapping[str, Any], cores: int) -> None:
-    """Where neither the descriptor nor a plan says how many, every core is one."""
+    """Check the number of slots. Without `slots` and `plan` there is one slot per core."""
     if "slots" in data:
         check_slots(data["slots"])
     elif "plan" not in data and cores > MOST_SLOTS:
         raise DeploymentError(
-            f"there are {cores} cores, and one slot for each is too many; add slots = {MOST_SLOTS} or less"
+            f"{cores} cores, with one slot each, are too many slots; add slots = {MOST_SLOTS} or less"
         )
 
 
@@ -244,28 +247,30 @@ def _state(text: str, folder: Path) -> Path:
 def _plan(text: str, folder: Path) -> Path:
     path = folder / mounted_path(text, "the plan")
     if not path.is_file():
-        raise DeploymentError(f"the plan {str(path)!r} is not there; headrace explain --format json makes one")
+        raise DeploymentError(f"the plan {str(path)!r} does not exist; create one with headrace explain --format json")
     return path
 
 
 def _packages(values: list[Any], folder: Path) -> tuple[Path, ...]:
-    found = {"headrace": Path(__file__).parent}  # by the name that it has on the executors
+    found = {"headrace": Path(__file__).parent}  # by the module name that executors import
     for value in values:
         if not _is_text(value):
             raise DeploymentError(f"packages must be {KINDS['packages'][1]}; found {value!r} in it")
         path = (folder / mounted_path(value, "a package")).resolve()
         _check_package(path)
         if (other := found.setdefault(path.stem, path)) != path:
-            raise DeploymentError(f"packages hold {path.stem!r} twice: {str(other)!r} and {str(path)!r}")
+            raise DeploymentError(f"packages contain {path.stem!r} twice: {str(other)!r} and {str(path)!r}")
     return tuple(found.values())[1:]
 
 
 def _check_package(path: Path) -> None:
     if not path.exists():
-        raise DeploymentError(f"the package {str(path)!r} is not there")
+        raise DeploymentError(f"the package {str(path)!r} does not exist")
     if path.is_dir():
         if not path.name.isidentifier() or not any(path.rglob("*.py")):
-            raise DeploymentError(f"the folder {str(path)!r} is not a Python package; name one that can be imported")
+            raise DeploymentError(
+                f"the folder {str(path)!r} is not a Python package; name a folder that Python can import"
+            )
     elif path.suffix == ".zip":
         if not zipfile.is_zipfile(path):
             raise DeploymentError(f"the package {str(path)!r} is not a zip file")
@@ -274,7 +279,7 @@ def _check_package(path: Path) -> None:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Settings by their full names: `network.timeout` in [spark] is a table in a table for TOML."""
+    """Yield settings with full names. In TOML, `network.timeout` in [spark] is a table within a table."""
     for key, value in table.items():
         name = f"{prefix}{key}"
         if isinstance(value, dict):
@@ -282,7 +287,7 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
             continue
         full = name if name.startswith("spark.") else f"spark.{name}"
         if full in DESCRIPTOR_KEYS:
-            raise DeploymentError(f"{full} does not belong into [spark]; say it with {DESCRIPTOR_KEYS[full]}")
+            raise DeploymentError(f"{full} must not be set in [spark]; use the key {DESCRIPTOR_KEYS[full]} instead")
         if not isinstance(value, (str, int, float)):  # a bool is an int
             raise DeploymentError(f"{full} must be text, a number, true or false; found {value!r}")
         yield full, str(value).lower() if isinstance(value, bool) else str(value)
@@ -292,15 +297,15 @@ def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str
 
 
 def check_master_form(master: str) -> None:
-    """Refuse a master that Spark would not understand."""
+    """Raise if the master has a form that Spark does not understand."""
     if master.startswith("spark://"):
         _places(master)
     elif not (_LOCAL.fullmatch(master) or _LOCAL_CLUSTER.fullmatch(master) or _ELSEWHERE.fullmatch(master)):
-        raise DeploymentError(f"the master {master!r} is of no kind that Spark knows; expected {MASTERS}")
+        raise DeploymentError(f"the master {master!r} has no form that Spark knows; expected {MASTERS}")
 
 
 def _places(master: str) -> list[tuple[str, int]]:
-    """Hosts and ports of a standalone master and its stand-ins."""
+    """Return host and port of each standalone master in the URL."""
     found = []
     for text in master.removeprefix("spark://").split(","):
         match = _PLACE.fullmatch(text.strip())
@@ -312,16 +317,16 @@ def _places(master: str) -> list[tuple[str, int]]:
 
 
 def check_master(master: str, timeout: float = 5.0) -> None:
-    """Refuse a standalone master where nobody answers. One of several is enough; all are asked at once."""
+    """Raise if no standalone master answers. All masters in the URL are contacted at once, and one answer is enough."""
     check_master_form(master)
     if not master.startswith("spark://"):
         return
     places = _places(master)
     answers: queue.Queue[tuple[tuple[str, int], str | None]] = queue.Queue()
-    for place in places:  # daemons: looking up a name may take longer than anybody waits
+    for place in places:  # daemon threads, because a name lookup may exceed the timeout
         threading.Thread(target=lambda at: answers.put((at, _knock(at, timeout))), args=(place,), daemon=True).start()
     trouble = dict.fromkeys(places, _silent(timeout))
-    deadline = time.monotonic() + timeout + 0.5  # the half second is for the threads to tell
+    deadline = time.monotonic() + timeout + 0.5  # the half second lets the threads report
     for _ in places:
         try:
             place, what = answers.get(timeout=max(0.0, deadline - time.monotonic()))
@@ -336,7 +341,7 @@ def check_master(master: str, timeout: float = 5.0) -> None:
 
 
 def _knock(place: tuple[str, int], timeout: float) -> str | None:
-    """What is wrong with a place; None if somebody opens."""
+    """Connect to a host and port. Return the error as text, or None on success."""
     try:
         with socket.create_connection(place, timeout):
             return None
@@ -358,7 +363,7 @@ def _silent(timeout: float) -> str:
 
 
 def zipped(package: Path, target: Path) -> Path:
-    """A Python package as a zip file that can be imported from."""
+    """Write a Python package to a zip file that Python can import from."""
     files = sorted(p for p in package.rglob("*") if p.is_file() and "__pycache__" not in p.parts)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED, strict_timestamps=False) as archive:
         for path in files:
@@ -370,7 +375,7 @@ def zipped(package: Path, target: Path) -> Path:
 
 
 def usable_cores() -> int:
-    """Cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 

@@ -1,8 +1,8 @@
-"""Answers held against each other: what two tables, as multisets of rows, do not share.
+"""Comparison of two tables as multisets of rows.
 
-Invariant: no answer is called equal by luck of order. Rows that are equal in every value cancel each other, as often as
-they come (in DuckDB, which is fast); of the rest as many are matched as can be whose doubles are close and whose other
-values are the same.
+Invariant: the result does not depend on the order of rows. DuckDB cancels rows that are equal in every value, with
+their multiplicity. The remaining rows are matched if their doubles are close and their other values are equal, and the
+matching is as large as possible.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from headrace.columnar.values import Key, comparable_values, rows_text, sort_key
 
 Numbers = npt.NDArray[np.int64]
 
-TOLERANCE = 1e-9  # relative, of doubles
+TOLERANCE = 1e-9  # relative tolerance for doubles
 SHOWN_ROWS = 5  # rows of each kind in the text of a difference
 
 
 def difference(expected: pa.Table, found: pa.Table) -> str | None:
-    """What two tables, as multisets of rows, do not share; None when they are equal.
+    """Return a description of the rows that only one table contains, or None if the tables are equal.
 
-    Doubles are equal within 1e-9 of their size, NaN equals NaN, -0.0 equals 0.0; all else is exact.
+    Rows are compared as multisets. Doubles are equal within a relative difference of 1e-9, NaN equals NaN, and -0.0
+    equals 0.0. All other values must be equal exactly.
     """
     kinds = [[(field.name, field.type) for field in table.schema] for table in (expected, found)]
     if kinds[0] != kinds[1]:
@@ -58,7 +59,7 @@ def _listed(what: str, rows: pa.Table) -> str:
 
 
 def unmatched_rows(expected: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What remains of both when rows that are equal have cancelled each other."""
+    """Return the rows of each table that remain after equal rows cancel each other."""
     names = [f"c{i}" for i in range(expected.num_columns)]
     listed = ", ".join(names)
     both = "SELECT *, 1 AS __n FROM __e UNION ALL SELECT *, -1 AS __n FROM __f"
@@ -75,11 +76,12 @@ def _repeated(rows: pa.Table, counts: Numbers) -> pa.Table:
 
 
 Floats = tuple[float, ...]
-Sided = dict[Key, list[tuple[Floats, int]]]  # all but the floats -> (floats, row) of the rows that share it
+# values other than floats -> (floats, row number) of each row with these values
+Sided = dict[Key, list[tuple[Floats, int]]]
 
 
 def _unmatched(missing: pa.Table, extra: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """What remains when rows are matched whose doubles are close and whose other values are the same."""
+    """Return the rows that remain after rows with close doubles and equal other values are matched."""
     left, right = _by_exact_part(missing), _by_exact_part(extra)
     unmatched_left = {row for rows in left.values() for _, row in rows}
     unmatched_right = {row for rows in right.values() for _, row in rows}
@@ -103,7 +105,7 @@ def _by_exact_part(table: pa.Table) -> Sided:
 
 
 def _parts(values: tuple[Any, ...]) -> tuple[Key, Floats]:
-    """The key of all that is exact in a row (nulls, NaN and shapes included), and its floats in order."""
+    """Split a row into a key of its exact parts (nulls, NaN and shapes included) and its floats in order."""
     floats: list[float] = []
 
     def leaf(value: Any) -> Any:
@@ -116,7 +118,7 @@ def _parts(values: tuple[Any, ...]) -> tuple[Key, Floats]:
 
 
 def _matched(left: Sequence[Floats], right: Sequence[Floats]) -> list[tuple[int, int]]:
-    """As many pairs of close vectors as there can be; both lists are sorted."""
+    """Return a maximum matching of close vectors. Both lists must be sorted."""
     in_order = list(zip(range(len(left)), range(len(right)), strict=False))
     if all(_close(left[i], right[j]) for i, j in in_order):
         return in_order
@@ -137,8 +139,8 @@ def _near(floats: Floats, right: Sequence[Floats], firsts: list[float]) -> list[
 def _match_one_more(
     start: int, near: Callable[[int], list[int]], to_right: dict[int, int], to_left: dict[int, int]
 ) -> None:
-    """Give `start` a partner; those who are in the way move to another of theirs (an augmenting path)."""
-    reached: dict[int, int] = {}  # right -> the left it was reached from
+    """Match `start` with a right row. Earlier matches on the augmenting path move to another right row."""
+    reached: dict[int, int] = {}  # right row -> the left row from which the search reached it
     queue = deque([start])
     while queue:
         i = queue.popleft()

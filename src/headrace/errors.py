@@ -1,7 +1,7 @@
-"""Every error headrace raises on purpose.
+"""The exceptions that headrace raises.
 
-One root, so that `except HeadraceError` is enough; an error about what the user wrote is a `ValueError` (or
-`TypeError`) as well. A message says what is wrong, what was found, what was expected and what to do.
+All have the root `HeadraceError`. An error in what the user wrote is also a `ValueError` or `TypeError`. A message says
+what is wrong, what was found, what was expected and what to do.
 """
 
 from __future__ import annotations
@@ -10,87 +10,91 @@ from headrace.support.terminal_text import printable
 
 
 class HeadraceError(Exception):
-    """Root of all errors of headrace. Its text can be shown: names and data in it cannot act on a terminal."""
+    """Root of all errors of headrace. Control characters in its text are made visible, so it is safe to print."""
 
     def __str__(self) -> str:
         return printable(super().__str__(), lines=True)
 
 
 class QueryError(HeadraceError, ValueError):
-    """A query that cannot mean anything; found when it is built."""
+    """An invalid query or argument. It is raised when the query is built."""
 
 
 class QueryTypeError(QueryError, TypeError):
-    """A value of the wrong kind was handed to the API, or two types do not fit together."""
+    """A value of the wrong type, or two types that do not fit together."""
 
 
 class NoSuchVerb(QueryError, AttributeError):
-    """Something was asked of a stream that was split which only a stream can do; the message says what to write."""
+    """A call on a split stream that only an ordinary stream supports. The message says what to write instead."""
 
 
 class ExpressionError(QueryError):
-    """An expression that is refused, or that does not fit the stream it is written for."""
+    """An expression that is not allowed, or that does not fit the columns of its stream."""
 
 
 class DataError(HeadraceError, ValueError):
-    """An expression failed on a tuple (a cast, an overflow), or the user's own code did; names it and the tuple or times."""
+    """An expression (a cast, an overflow) or user code that failed on a tuple. The message names it and the tuple or
+    times.
+    """
 
 
 class ProcessorError(HeadraceError, AssertionError):
-    """A processor whose answer depends on more than its tuples and its tables; names the smallest case that was found."""
+    """A processor whose results depend on more than its tuples and tables. The message has the smallest case found."""
 
 
 class SourceError(HeadraceError):
-    """A source delivered something that the query cannot take: another schema, an unreadable file."""
+    """A source that delivers something the query cannot read, such as another schema or an unreadable file."""
 
 
 class SourceAway(SourceError):
-    """What a source holds cannot be had now, or is no longer what it was when it was looked at; a new look will tell."""
+    """A source that is unreachable, or whose content changed since it was listed. Reading it again may succeed."""
 
 
 class SinkError(HeadraceError):
-    """A sink refused the results of an epoch, or a part of them. The state is safe; the message says what was committed."""
+    """A sink that failed to write results. The state is safe; the message says what was committed."""
 
 
 class MissingLibrary(HeadraceError, ImportError):
-    """A source or a sink needs a library that is not installed; the message says how to install it."""
+    """A source or sink that needs a library which is not installed. The message says how to install it."""
 
 
 class MissingSecret(HeadraceError, LookupError):
-    """A secret is to be read from an environment variable that is not set; names the variable and the process that looked."""
+    """A secret whose environment variable is not set. The message names the variable and the process that read it."""
 
 
 class DeploymentError(HeadraceError, ValueError):
-    """A deployment descriptor that cannot be meant: an unknown key, a wrong value, a file that is not there."""
+    """An invalid deployment descriptor: an unknown key, a wrong value, or a missing file."""
 
 
 class WorkloadError(HeadraceError, ValueError):
-    """A made-up stream that cannot be made as described, or cannot be written where it should be."""
+    """A synthetic stream whose description is invalid, or whose destination cannot be written."""
 
 
 class EngineError(HeadraceError):
-    """Spark, or a task on it, cannot do what the run needs."""
+    """A failure of Spark, or of a task on it."""
 
 
 class DamagedCache(EngineError):
-    """What a machine kept of a table is not what was written there. It is removed, and its epoch is run again."""
+    """A damaged local cache of a state table. The cache is deleted and its epoch runs again."""
 
 
 class StateError(HeadraceError):
-    """The state folder cannot be used as it is."""
+    """A state folder that cannot be used in its present condition."""
 
 
 class CorruptState(StateError):
-    """A stored file is not what its manifest says it is. Nothing is computed from it."""
+    """A stored file whose content differs from what its manifest records. The run stops before it uses the file."""
 
 
 class WriterConflict(StateError):
-    """Another run owns this state folder, or took it over."""
+    """A state folder that another run owns or has taken over."""
 
 
 class StateMismatch(StateError):
-    """State folder and Spark checkpoint (or query) do not belong together, or one is behind the other."""
+    """A state folder that does not belong to the Spark checkpoint or the query, or that is behind or ahead of the
+    checkpoint.
+    """
 
 
 class QueryChanged(StateMismatch):
-    """The state was written by another query; the message lists what changed."""
+    """State that was written by another query. The message lists the differences."""

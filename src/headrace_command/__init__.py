@@ -1,6 +1,6 @@
-"""The program `headrace`: its command line, and what signals do before and after it.
+"""The program `headrace`: starts the command line and handles signals before and after it.
 
-It is a package of its own, because the import of headrace takes most of a second.
+This is a separate package, because importing headrace takes most of a second.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ import signal
 
 
 def main() -> None:
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else the parent process has it ignored
+    # otherwise the parent process ignores SIGINT, and so does this program
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # there is nothing to clean up yet
     from headrace.cli import app
     from headrace.showing import signals

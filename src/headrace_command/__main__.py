@@ -1,4 +1,4 @@
-"""`python -m headrace_command` is the command `headrace`."""
+"""`python -m headrace_command` runs the command `headrace`."""
 
 from headrace_command import main
 

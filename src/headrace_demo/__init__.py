@@ -1,1 +1,1 @@
-"Demonstrations and the servers they need."
+"""Demonstrations and the servers that they need."""

@@ -1,8 +1,8 @@
-"""A Kafka broker of one node on this machine, from the jars of a folder: for tests, the demo and measurements.
+"""A Kafka broker of one node on this machine, from the jars of a folder, for tests, the demo and benchmarks.
 
-It can be stopped, killed and started again, on the same ports and the same data, as in life. Ports are chosen below those
-that the system hands to outgoing connections, so nobody takes them while the broker is away; one that another server has
-is seen when the broker cannot bind it, and others are chosen.
+It can be stopped, killed and started again with the same ports and data. Ports are chosen below those that the system
+uses for outgoing connections, so they stay free while the broker is down. If another server uses a port, binding it
+fails and other ports are chosen.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from headrace.errors import EngineError
 from headrace.support.extras import import_extra
 
 JARS = "HEADRACE_KAFKA_JARS"
-ARCHIVE = "broker.jsa"  # beside the folder of jars: classes as they lie in memory, which halves a start
-USER, PASSWORD = "anna", "p@ss;w'rd-4826"  # of the listener that wants a login
+ARCHIVE = "broker.jsa"  # shared archive of class data beside the jars, which halves the start time
+USER, PASSWORD = "anna", "p@ss;w'rd-4826"  # of the listener that requires a login
 PORTS = range(15_000, 32_000)
 ATTEMPTS = 20
 READY, TAKEN = b"Kafka Server started", b"Address already in use"
@@ -49,7 +49,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "broker.heartbeat.interval.ms": "300",
     "broker.session.timeout.ms": "3000",
-    "log.retention.ms": "-1",  # messages carry times of long ago: a topic has a retention if it is given one
+    "log.retention.ms": "-1",  # messages have old timestamps, so a topic has no retention unless one is set
     "log.retention.check.interval.ms": "1000",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
     "log.initial.task.delay.ms": "1000",
@@ -66,7 +66,9 @@ SETTINGS = {
 
 
 class Broker:
-    """Runs from the moment it is made. `servers` is where it answers; `secured`, where it wants `login`, with `tls` over TLS."""
+    """A broker that runs from its creation. `servers` is its address; `secured` is the address that requires `login`,
+    with `tls` over TLS.
+    """
 
     def __init__(
         self,
@@ -97,7 +99,7 @@ class Broker:
 
     @property
     def login(self) -> dict[str, str]:
-        """A client's settings for `secured`."""
+        """Return a client's settings for `secured`."""
         who = {"sasl.mechanism": "PLAIN", "sasl.username": USER, "sasl.password": PASSWORD}
         if self.certificate is None:
             return {"security.protocol": "SASL_PLAINTEXT", **who}
@@ -105,16 +107,17 @@ class Broker:
 
     @property
     def admin(self) -> Any:
-        """A client for topics and offsets; it lives as long as the broker."""
+        """Return a client for topics and offsets, which lives as long as the broker."""
         if self._admin is None:
             admin = import_extra("confluent_kafka.admin", "kafka", "a broker's client")
             self._admin = admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
 
-    # --- its life ------------------------------------------------------------------------------------------------------
+    # --- start and stop
+    # ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Again, on the same ports and the same data."""
+        """Start the broker again, with the same ports and data."""
         self._start(1)
 
     def stop(self) -> None:
@@ -128,7 +131,7 @@ class Broker:
         self.start()
 
     def remove(self) -> None:
-        """The process and all its data."""
+        """End the process and delete its data."""
         self.kill()
         atexit.unregister(self.remove)
         shutil.rmtree(self.folder, ignore_errors=True)
@@ -136,14 +139,14 @@ class Broker:
     # --- topics --------------------------------------------------------------------------------------------------------
 
     def create(self, topic: str, partitions: int = 1, **settings: str) -> str:
-        """A topic; settings as `retention_ms="1000"`. Its name."""
+        """Create a topic and return its name. Settings are given as `retention_ms="1000"`."""
         new = import_extra("confluent_kafka.admin", "kafka", "a broker's client").NewTopic
         config = {name.replace("_", "."): value for name, value in settings.items()}
         self._done(self.admin.create_topics([new(topic, partitions, 1, config=config)]))
         return topic
 
     def widen(self, topic: str, partitions: int) -> None:
-        """More partitions: so many in all."""
+        """Increase the number of partitions to `partitions`."""
         new = import_extra("confluent_kafka.admin", "kafka", "a broker's client").NewPartitions
         self._done(self.admin.create_partitions([new(topic, partitions)]))
 
@@ -151,7 +154,7 @@ class Broker:
         self._done(self.admin.delete_topics([topic]))
 
     def cut(self, topic: str, partition: int, offset: int) -> None:
-        """Remove what lies before an offset, as retention does."""
+        """Remove the messages before an offset, as retention does."""
         place = import_extra("confluent_kafka", "kafka", "a broker's client").TopicPartition
         self._done(self.admin.delete_records([place(topic, partition, offset)]))
 
@@ -160,7 +163,8 @@ class Broker:
         for future in futures.values():
             future.result(60)
 
-    # --- its process ---------------------------------------------------------------------------------------------------
+    # --- the process
+    # ---------------------------------------------------------------------------------------------------
 
     def _start(self, attempts: int) -> None:
         assert self._process is None, "it is running"
@@ -173,7 +177,7 @@ class Broker:
                     stdout=output,
                     stderr=output,
                     cwd=self.folder,
-                    start_new_session=True,  # Ctrl-C is for those who use it
+                    start_new_session=True,  # Ctrl-C must reach only the program that uses the broker
                 )
             if self._is_ready(log):
                 return
@@ -199,7 +203,7 @@ class Broker:
             process.wait()
 
     def _certify(self) -> Path:
-        """A certificate of its own for this machine, which clients must be told of."""
+        """Create a self-signed certificate for this machine, which clients must be given."""
         keys, certificate = self.folder / "keys.p12", self.folder / "certificate.pem"
         tool = [(java() or "java").removesuffix("java") + "keytool", "-keystore", str(keys), "-storepass", PASSWORD]
         make = ["-genkeypair", "-storetype", "PKCS12", "-alias", "broker", "-keyalg", "EC", "-validity", "3650"]
@@ -246,7 +250,7 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, stdin=subprocess.DEVNULL, check=False)  # noqa: S603
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace")
-        raise EngineError(f"the Kafka broker's folder cannot be made: {said}")
+        raise EngineError(f"the Kafka broker's folder cannot be created: {said}")
 
 
 def java() -> str | None:
@@ -255,7 +259,7 @@ def java() -> str | None:
 
 
 def jars(*folders: Path) -> Path | None:
-    """The folder with the broker's jars: the one that HEADRACE_KAFKA_JARS names, or the first of these that has them."""
+    """Return the folder with the broker's jars: HEADRACE_KAFKA_JARS, or the first of `folders` that contains them."""
     named = os.environ.get(JARS)
     places = [Path(named)] if named else folders
     return next(
@@ -269,19 +273,19 @@ def jars(*folders: Path) -> Path | None:
 
 
 def needed(who: str) -> Path:
-    """The same for those who cannot go on without: `who` starts a broker."""
+    """Return the folder with the broker's jars. Raise if there is none. `who` names the program that starts a broker."""
     import_extra("confluent_kafka", "kafka", who)
     found = jars(Path("build/kafka/libs"), Path(__file__).parents[3] / "build" / "kafka" / "libs")
     if found is None:
         raise EngineError(
-            f"{who} starts a Kafka broker, and its jars are not here: `make broker` in headrace's sources fetches them into"
-            f" build/kafka/libs, with Maven; where they are somewhere else, set {JARS} to that folder"
+            f"{who} starts a Kafka broker, and its jars are missing; run `make broker` in headrace's sources to download them into"
+            f" build/kafka/libs, with Maven, or set {JARS} to the folder that contains them"
         )
     return found
 
 
 def make_archive(jars: Path) -> None:
-    """Of the classes that a broker loads; nothing depends on it."""
+    """Create the shared archive of the classes that a broker loads. The broker also runs without it."""
     with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
         made = Path(folder) / ARCHIVE
         broker = Broker(jars, archive=made)
@@ -292,5 +296,5 @@ def make_archive(jars: Path) -> None:
 
 
 def _ports() -> list[int]:
-    """Three; whether they are free is seen when they are bound."""
+    """Return three random ports. Whether they are free is known only when they are bound."""
     return random.SystemRandom().sample(PORTS, 3)

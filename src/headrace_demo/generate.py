@@ -1,4 +1,4 @@
-"""`headrace generate`: a made-up stream from options, into files or a topic, and what is shown while it is written."""
+"""`headrace generate`: a generated stream, written to files or a topic, with its progress on the terminal."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from headrace_demo.workloads import BModel, Hot, Uniform, Workload, Written
 from headrace_demo.workloads.keys import COUNT, Keys
 from headrace_demo.workloads.stream import BEGIN
 
-BEHIND = 1.0  # seconds that a live stream may be late without a word
-HERE = "here"  # instead of servers
+BEHIND = 1.0  # seconds by which a live stream may be late before a warning
+HERE = "here"  # value of --kafka that starts a broker
 
 
 @dataclass(frozen=True)
 class Options:
-    """As given on the command line; None: not given."""
+    """The options of the command line. None: not given."""
 
     rate: float = 1000
     rates: str | None = None
@@ -47,7 +47,7 @@ class Options:
 
     def workload(self) -> Workload:
         if self.every is not None and self.rates is None:
-            raise WorkloadError("--every is the time between --rates; give them, such as --rates 1000,8000")
+            raise WorkloadError("--every is the time between --rates; add rates, such as --rates 1000,8000")
         return Workload(
             rate=_numbers(self.rates) if self.rates is not None else self.rate,
             every=_seconds(self.every, "--every"),
@@ -63,7 +63,7 @@ class Options:
         if self.keys == "bmodel":
             return BModel(0.7 if self.bias is None else self.bias, self.count)
         if self.bias is not None:
-            raise WorkloadError("--bias is for skewed keys, --keys bmodel; uniform keys have none")
+            raise WorkloadError("--bias applies to skewed keys (--keys bmodel), not to uniform keys; leave it out")
         return Uniform(self.count)
 
     def _hot(self) -> Hot | None:
@@ -79,7 +79,7 @@ class Options:
         try:
             moment = datetime.fromisoformat(self.begin)
         except ValueError:
-            msg = f"--begin is not a time; found {self.begin!r}; expected one such as '2026-03-01 12:00:00' (UTC)"
+            msg = f"--begin is not a time; found {self.begin!r}; expected a time such as '2026-03-01 12:00:00' (UTC)"
             raise WorkloadError(msg) from None
         return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
@@ -88,7 +88,7 @@ def _numbers(text: str) -> tuple[float, ...]:
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
-        msg = f"--rates must be numbers with commas between; found {text!r}; expected some such as '1000,8000'"
+        msg = f"--rates must be numbers separated by commas; found {text!r}; expected, for example, '1000,8000'"
         raise WorkloadError(msg) from None
 
 
@@ -97,7 +97,7 @@ def _seconds(text: str | None, what: str) -> float | None:
 
 
 def generate(workload: Workload, folder: Path, seconds: int, files_per_second: float, live: bool) -> None:
-    """Into files."""
+    """Write the stream into files."""
     write = partial(workload.write, folder, seconds, files_per_second=files_per_second, live=live)
     if _shown(write, seconds, _in_files, f"in {folder}").files:
         say(_console(), f"read it with hr.files(spark, {str(folder)!r}, time='ts')", "dim")
@@ -105,7 +105,9 @@ def generate(workload: Workload, folder: Path, seconds: int, files_per_second: f
 
 @dataclass(frozen=True)
 class Topic:
-    """Where a stream is sent, and how. servers may be `HERE`: a broker that is started for it, and runs until Ctrl-C."""
+    """A topic and the format of its messages. `servers` may be `HERE`: a broker that is started for it and runs until
+    Ctrl-C.
+    """
 
     servers: str
     name: str
@@ -151,7 +153,7 @@ def _console() -> Console:
 
 
 def _shown(write: Callable[..., Written], seconds: int, summary: Callable[[Written], str], where: str) -> Written:
-    """Write, showing how far it has come; to be stopped before the end is no error."""
+    """Write and show the progress. An interrupt before the end is not an error."""
     console, last = _console(), Written()
     with show_progress(console, seconds) as show:
 

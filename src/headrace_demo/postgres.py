@@ -1,7 +1,7 @@
-"""A PostgreSQL server of its own on this machine, of whatever version is installed: for tests and measurements.
+"""A private PostgreSQL server on this machine, of whatever version is installed, for tests and benchmarks.
 
-It refuses to run as root, so root hands it to another user. It can be stopped, killed and started again on the same port
-and the same data, as in life.
+PostgreSQL refuses to run as root, so root runs it as another user. It can be stopped, killed and started again with the
+same port and data.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-PASSWORD = "p@ss:w/rd-7913"  # noqa: S105  # every character that a URL must not have
+PASSWORD = "p@ss:w/rd-7913"  # noqa: S105  # noqa: S105  contains characters that must be escaped in a URL
 IN_URL = "p%40ss%3Aw%2Frd-7913"
 USER = "anna"
 
 
 def programs() -> Path | None:
-    """The folder with initdb."""
+    """Return the folder that contains initdb."""
     found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
     on_path = shutil.which("initdb")
     return found[-1].parent if found else Path(on_path).resolve().parent if on_path else None
@@ -57,7 +57,7 @@ class Server:
         )
 
     def stop(self, how: str = "fast") -> None:
-        """How: fast; or immediate, which is as good as a kill."""
+        """Stop the server. `how`: fast, or immediate, which is equivalent to a kill."""
         self._run("pg_ctl", "-D", str(self.data), "-w", "-t", "300", "-m", how, "stop")
 
     def remove(self) -> None:

@@ -1,4 +1,6 @@
-"""Tables into a topic of Kafka, as an ordinary program would send them: for the demo, made-up streams and tests."""
+"""A sender of tables to a Kafka topic, as an ordinary program would send them, for the demo, generated streams and
+tests.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ from headrace.errors import EngineError, WorkloadError
 from headrace.sinks.kafka_messages import message_format
 from headrace.support.extras import import_extra
 
-LARGEST = 900_000  # bytes of a message
-ANSWER = 10.0  # seconds in which a broker that is there has answered
-FLUSH = 60.0  # seconds in which it has taken what it was sent
-HURRY = 1.0  # seconds that are given to what is left when the sender ends
+LARGEST = 900_000  # bytes of the largest message
+ANSWER = 10.0  # seconds within which a reachable broker answers
+FLUSH = 60.0  # seconds within which the broker must accept all messages
+HURRY = 1.0  # seconds for unsent messages when the sender closes
 
 
 class Sender:
-    """Each row a message in JSON, with a key or without; or with format="arrow" as many rows in a message as it holds."""
+    """Sends each row as a JSON message, with or without a key, or with format="arrow" as many rows per message as fit."""
 
     def __init__(
         self,
@@ -41,26 +43,28 @@ class Sender:
         self._refused: str | None = None
 
     def create(self, partitions: int) -> bool:
-        """Make the topic if it is not there; whether it was made."""
+        """Create the topic if it does not exist. Return whether it was created."""
         admin = self._admin.AdminClient(self._settings)
         try:
             if self.topic in admin.list_topics(timeout=ANSWER).topics:
                 return False
-            # times of made-up tuples may be of long ago, and retention counts from them
+            # generated tuples may have old times, to which retention would apply
             new = self._admin.NewTopic(self.topic, partitions, config={"message.timestamp.type": "LogAppendTime"})
             admin.create_topics([new])[self.topic].result(ANSWER)
         except self._kafka.KafkaException as error:
-            raise WorkloadError(f"Kafka at {self.servers} gives no topic {self.topic!r}: {_words(error)}") from None
+            raise WorkloadError(
+                f"Kafka at {self.servers} cannot create topic {self.topic!r}: {_words(error)}"
+            ) from None
         return True
 
     def put(self, table: pa.Table) -> None:
-        """Returns when the broker has all of it."""
+        """Send a table. Return when the broker has accepted all of it."""
         for values, keys, times in self._form.messages(table, LARGEST):
             for value, key, time in zip(values, keys, times, strict=True):
                 self._produce(value, key, time)
         left = self._producer.flush(FLUSH)
         if left or self._refused:
-            why = self._refused or f"{left:,} messages were not taken within {FLUSH:.0f} seconds"
+            why = self._refused or f"{left:,} messages were not accepted within {FLUSH:.0f} seconds"
             raise EngineError(f"topic {self.topic!r} of Kafka at {self.servers}: {why}")
 
     def close(self) -> None:

@@ -186,7 +186,7 @@ def test_a_cluster_that_is_too_small_says_so(place: Cluster, tmp_path: Path) -> 
     env = environment(tmp_path)
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
     assert done.returncode == 1
-    said = f"error: {place.master} gave no executor within 2 seconds; asked for: instances 2, cores 1, memory 64g."
+    said = f"error: {place.master} provided no executor within 2 seconds; requested: instances 2, cores 1, memory 64g."
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "state").exists()

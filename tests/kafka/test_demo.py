@@ -33,4 +33,4 @@ def test_the_demo_through_topics(broker: Broker, tmp_path: Path):
 def test_a_demo_without_a_broker(tmp_path: Path):
     found = demo(tmp_path, tmp_path)
     assert found.returncode == 1
-    assert "its jars are not here: `make broker`" in " ".join(found.stderr.split())
+    assert "its jars are missing; run `make broker`" in " ".join(found.stderr.split())

@@ -59,7 +59,7 @@ def test_into_a_topic_that_is_there(broker: Broker) -> None:
     ("arguments", "message"),
     [
         (["a/topic", "--kafka", "127.0.0.1:1"], "the stream goes into a topic, whose name has letters"),
-        (["topic", "--kafka", "127.0.0.1:1"], "Kafka at 127.0.0.1:1 gives no topic 'topic'"),
+        (["topic", "--kafka", "127.0.0.1:1"], "Kafka at 127.0.0.1:1 cannot create topic 'topic'"),
     ],
 )
 def test_what_cannot_be_sent_is_one_message(arguments: list[str], message: str) -> None:

@@ -78,7 +78,7 @@ def test_a_checkpoint_from_a_backup_is_refused_at_the_start_before_any_result_co
 ):
     topic, query = a_topic(), table_stream(rows(1), name="events").filter("v % 2 = 1")
     put_back(query, tmp_path / "state", lambda: sinks.kafka(broker.servers, topic))
-    with pytest.raises(QueryError, match=r"up to epoch 2, and the checkpoint ends with epoch 0, .* another topic"):
+    with pytest.raises(QueryError, match=r"up to epoch 2, but the checkpoint ends with epoch 0, .* another topic"):
         LocalRun(query, tmp_path / "state", sink=sinks.kafka(broker.servers, topic))
     assert reading.values(broker.servers, topic) == [1, 3]
 
@@ -144,7 +144,7 @@ def test_a_checkpoint_that_is_older_than_the_topic(broker: Broker, a_topic: TOPI
     deliver(sink, 5, 1)
     for epoch, value in ((4, 1), (5, 9)):
         with pytest.raises(
-            QueryError, match=r"topic-\d+ of Kafka at .* holds other results of this query, up to epoch 5"
+            QueryError, match=r"topic-\d+ of Kafka at .* contains other results of this query, up to epoch 5"
         ):
             deliver(sink, epoch, value)
     sink.close()
@@ -221,7 +221,7 @@ def test_a_transaction_of_another_query_is_waited_for(broker: Broker, a_topic: T
     other.flush()
 
     def end() -> None:
-        wait_until(lambda: "another query's transaction in topic headrace-epochs is not ended yet" in caplog.text)
+        wait_until(lambda: "another query's transaction in topic headrace-epochs is still open" in caplog.text)
         other.abort_transaction()
 
     ending = threading.Thread(target=end)
@@ -339,7 +339,7 @@ def test_times_before_1970(broker: Broker, a_topic: TOPIC):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), [float("-inf")], {"x": [float("nan")]}])
 def test_numbers_that_json_does_not_have(value: Any):
     table = rows(1).append_column("x", pa.array([value]))
-    with pytest.raises(SinkError, match=r"^column 'x' holds a NaN or an infinity, for which JSON has no number"):
+    with pytest.raises(SinkError, match=r"^column 'x' contains NaN or infinity, which JSON cannot represent"):
         list(message_format("json", None).messages(table, 1000))
 
 
@@ -378,7 +378,7 @@ def test_a_message_that_is_too_large(broker: Broker, a_topic: TOPIC):
 def test_a_topic_that_is_not_there(broker: Broker, a_topic: TOPIC):
     """When the run is started; and deleted while it runs."""
     with pytest.raises(
-        QueryError, match=r"there is no topic 'nobodys' in Kafka at .*; make it first, with the partitions"
+        QueryError, match=r"there is no topic 'nobodys' in Kafka at .*; create it first, with the partitions"
     ):
         begun(broker, "nobodys")
     topic = a_topic()
@@ -445,7 +445,7 @@ def test_a_broker_that_is_away_is_waited_for(
     sink.close()
     assert reading.values(broker.servers, topic) == [1, 2, 3, 4]
     said = [record.getMessage() for record in caplog.records]
-    assert "is away, the run waits: " in said[0] and "is back after " in said[-1]
+    assert "is unreachable, the run waits: " in said[0] and "is reachable again after " in said[-1]
 
 
 @pytest.mark.long
@@ -453,7 +453,7 @@ def test_a_broker_that_is_away_for_a_minute(
     broker: Broker, a_topic: TOPIC, impatient: None, caplog: pytest.LogCaptureFixture
 ):
     test_a_broker_that_is_away_is_waited_for(broker, a_topic, impatient, caplog, 60.0)
-    assert sum("is away" in record.getMessage() for record in caplog.records) >= 2, "it says so again"
+    assert sum("is unreachable" in record.getMessage() for record in caplog.records) >= 2, "it says so again"
 
 
 def test_nobody_is_waited_for_without_end(broker: Broker, a_topic: TOPIC, impatient: None):
@@ -461,10 +461,10 @@ def test_nobody_is_waited_for_without_end(broker: Broker, a_topic: TOPIC, impati
     short, stopped = begun(broker, topic, patience="0.3 seconds"), begun(broker, topic, patience="1 hour")
     broker.kill()
     try:
-        with pytest.raises(SinkError, match=r"is away \(it was waited for, .* seconds\): "):
+        with pytest.raises(SinkError, match=r"is unreachable \(after .* seconds\): "):
             deliver(short, 0, 1)
         threading.Timer(0.3, stopped.hurry).start()
-        with pytest.raises(SinkError, match=r"is away \(the run is to end\): "):
+        with pytest.raises(SinkError, match=r"is unreachable \(the run must end\): "):
             deliver(stopped, 0, 1)
         with pytest.raises(SinkError, match="cannot be reached: "):
             stopped.begin("result-0", rows().schema)
@@ -547,14 +547,14 @@ def test_a_password_is_nowhere(
         ({"format": "xml"}, "format is 'json' or 'arrow'; found 'xml'"),
         ({"key": []}, "key takes a column, or a list of columns"),
         ({"key": [3]}, "key takes a column, or a list of columns"),
-        ({"key": "k", "format": "arrow"}, "a message in Arrow holds many rows"),
-        ({"settings": {"acks": "1"}}, "'acks' is headrace's own"),
+        ({"key": "k", "format": "arrow"}, "an Arrow message contains many rows"),
+        ({"settings": {"acks": "1"}}, "'acks' is set by headrace"),
         ({"settings": {"bootstrap.servers": "x:1"}}, "give 'bootstrap.servers' as servers"),
         ({"settings": {"sasl.password": b"4826"}}, "'sasl.password' is bytes"),
         ({"servers": "host"}, "give the cluster's brokers as host:port"),
         ({"servers": "kafka://anna:4826@host:9092"}, "give the cluster's brokers as host:port"),
         ({"topic": ""}, "kafka takes the name of a topic"),
-        ({"topic": EPOCHS}, "headrace-epochs is where headrace notes"),
+        ({"topic": EPOCHS}, "other than headrace-epochs, in which headrace records"),
     ],
 )
 def test_what_cannot_be_meant(options: dict[str, Any], what: str):
@@ -565,7 +565,7 @@ def test_what_cannot_be_meant(options: dict[str, Any], what: str):
 
 def test_settings_that_no_client_has():
     sink: Any = sinks.kafka("127.0.0.1:9092", "t", settings={"no.such.setting": "4826"})
-    with pytest.raises(QueryError, match=r"settings that a Kafka client does not take: .*no\.such\.setting"):
+    with pytest.raises(QueryError, match=r"a Kafka client rejects the settings: .*no\.such\.setting"):
         sink.begin("result-0", rows().schema)
 
 

@@ -111,7 +111,7 @@ def test_messages_that_grow_suddenly_do_not_make_a_large_epoch(
     monkeypatch.setattr(ledger.KafkaLedger, "accept", noted)
     with caplog.at_level(logging.WARNING):
         assert difference(plain(made, busy), once(busy(stream(spark, broker, topic)), tmp_path)) is None
-    assert "are far larger than those before" in caplog.text
+    assert "are far larger than before" in caplog.text
     assert max(sizes) <= 2 * ledger.BYTES_LIMIT_FACTOR * most and sum(sizes) == sum(len(value) for _, value in padded)
 
 
@@ -190,7 +190,7 @@ def test_a_broker_that_is_killed_is_waited_for_and_partitions_may_be_added(
     assert running.run.progress.late == 0 and running.run.progress.tuples_in == 900
     assert Running(query, tmp_path, once=True).run.wait(PATIENCE)
     assert difference(plain([*made, *later], pairs), pq.read_table(tmp_path / "out")) is None
-    assert any("Kafka is back after" in record.getMessage() for record in caplog.records)
+    assert any("Kafka is reachable again after" in record.getMessage() for record in caplog.records)
 
 
 def test_what_comes_out_is_whole_when_a_run_is_stopped_and_ended_later(
@@ -248,7 +248,7 @@ def test_a_topic_that_is_deleted_or_made_again_is_named(spark: Any, broker: Brok
             assert time.monotonic() < end
             time.sleep(0.2)
     assert (
-        f"topic {topic!r} was deleted and made again" in Running(busy(stream(spark, broker, topic)), tmp_path).fails()
+        f"topic {topic!r} was deleted and recreated" in Running(busy(stream(spark, broker, topic)), tmp_path).fails()
     )
 
 

@@ -376,7 +376,7 @@ def test_a_folder_of_results_keeps_its_columns(parts: bool, tmp_path: Path) -> N
     with StateStore.open(tmp_path / "state", fsync=False) as store:
         begun = compare.start_on_state(store, CompiledQuery([node_of(after)], [False]), "False")
     with pytest.raises(
-        QueryError, match=r"holds results with other columns \(.*x decimal.*\) than .*y decimal.*a new folder"
+        QueryError, match=r"contains results with other columns \(.*x decimal.*\) than .*y decimal.*a new folder"
     ):
         begun.check_sinks({"result-0": sink})
     begun.check_sinks({"result-0": hr.sinks.parquet(tmp_path / "other", parts=parts)})

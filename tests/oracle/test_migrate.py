@@ -101,8 +101,8 @@ def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
         "source s: lateness was 5000000, is 1000000: while the state continues it can only become longer",
         "result-1 is new",
         "result-2 is new",
-        "result-1 begins with the state that is there; what it looks back on was not kept, however far time goes",
-        f"result-2 begins with the state that is there, and is complete from {_later(began, 3)} on",
+        "result-1 starts from existing state, which lacks earlier input that it needs, so it is never complete",
+        f"result-2 starts from existing state, and is complete from {_later(began, 3)} on",
     ]
     with StateStore.open(tmp_path / "new" / "state", read_only=True) as store:
         assert store.last is not None
@@ -126,7 +126,7 @@ def test_windows_that_would_be_half_filled_are_not_put_out_and_results_say_from_
     for epochs, incomplete in (([2], {"result-1": iso}), ([3, 6], {}), ([], {})):
         caplog.clear()
         run = LocalRun(query(), new / "state", slots=2)
-        said = f"result-1 begins with the state that is there, and is complete from {iso} on"
+        said = f"result-1 starts from existing state, and is complete from {iso} on"
         assert (said in caplog.text) == (epochs != []), "at every start while it holds"
         assert said in done.lines
         for number in epochs:

@@ -93,5 +93,5 @@ def test_the_test_finds_a_function_that_depends_on_order() -> None:
 
 @pytest.mark.parametrize("text", ["max(h, i)", "min(distinct s, i)", "histogram(i, ls)", "histogram_exact(i, ls)"])
 def test_a_parameter_that_is_read_from_one_row_is_refused(text: str) -> None:
-    with pytest.raises(HeadraceError, match="is one value for all tuples"):
+    with pytest.raises(HeadraceError, match="must be the same for all tuples"):
         parse_aggregate(text, TUPLES.schema, (), "v")

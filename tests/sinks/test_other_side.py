@@ -123,12 +123,12 @@ def content(store: Any) -> list[tuple[int, int]] | None:
 # --- databases ---------------------------------------------------------------------------------------------------------
 
 AGAIN = 'CREATE TABLE "{t}" (ts timestamp with time zone, k integer, v bigint)'
-GONE = r"table \S+ is gone: .*; put it back, or start again"
-TYPE = "column '{}' of table .* has the type {}, wanted: .*; cast or rename it in the query, change the table"
-NO_COLUMN = "has no column 'v', wanted: .*; cast or rename it in the query"
-NEEDED = "column 'who' of table .* must not be null, and no result has such a column; .* change the table"
-CORRECT = ".*; correct the table, its constraints, triggers or rights, or the query, and start again"
-ALTERED = "does not keep rows as they come: 2 of 2 rows were changed or left out.*; let triggers leave"
+GONE = r"table \S+ does not exist: .*; restore it, or start again"
+TYPE = "column '{}' of table .* has the type {}; expected .*; cast or rename it in the query, change the table"
+NO_COLUMN = "has no column 'v'; expected .*; cast or rename it in the query"
+NEEDED = "column 'who' of table .* must not be null, but the results have no such column; .* change the table"
+CORRECT = ".*; correct the table, its constraints, triggers or permissions, or the query, and start again"
+ALTERED = "does not store rows unchanged: 2 of 2 rows were changed or dropped.*; remove triggers"
 KEYED = {"key": ["v"], "ordered": True}
 
 COMMON = {  # SQL that all three understand
@@ -391,7 +391,7 @@ POSTGRES = {
     ),
     "connections ended": exact("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"),
     "read only": refused(
-        "is away .*read-only transaction",
+        "is unreachable .*read-only transaction",
         "ALTER DATABASE postgres SET default_transaction_read_only = on",
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()",
         undo=(writable,),
@@ -466,7 +466,7 @@ FILES = {
     "file removed": refused(GONE, lambda store: store.file.unlink(), removes=True),
     "file moved": refused(GONE, moved, undo=(put_back,)),
     "file is not a database": refused(f"not a .*database.*{CORRECT}", moved, not_a_database, undo=(put_back,)),
-    "file is a folder": refused("is away", moved, folder, undo=(put_back,), options={"patience": "0.5 seconds"}),
+    "file is a folder": refused("is unreachable", moved, folder, undo=(put_back,), options={"patience": "0.5 seconds"}),
     "file is locked": exact(opened_elsewhere(0.5)),
 }
 SQLITE = {
@@ -570,12 +570,12 @@ def with_words(change: Change, **words: str) -> Change:
 
 # --- lakes -------------------------------------------------------------------------------------------------------------
 
-FIT = "; cast or rename it in the query, change the table, or give another"
-LAKE_GONE = "is gone: it was dropped or renamed since the run was started; put it back, or start again"
-LAKE_TYPE = f"column '{{}}' of the .* has the type {{}}, wanted: .*{FIT}"
-LAKE_NEEDED = f"column 'who' of the .* must not be null, and no result has such a column{FIT}"
-LAKE_COLUMN = f"has no column 'v', wanted: .*{FIT}"
-LAKE_CORRECT = ".*; correct the table, its constraints or rights, or the query, and start again"
+FIT = "; cast or rename it in the query, change the table, or use another table"
+LAKE_GONE = "does not exist: it was dropped or renamed after the run started; restore it, or start again"
+LAKE_TYPE = f"column '{{}}' of the .* has the type {{}}; expected .*{FIT}"
+LAKE_NEEDED = f"column 'who' of the .* must not be null, but the results have no such column{FIT}"
+LAKE_COLUMN = f"has no column 'v'; expected .*{FIT}"
+LAKE_CORRECT = ".*; correct the table, its constraints or permissions, or the query, and start again"
 SCHEMA = rows().schema
 TEXT, DOUBLE, NARROW = (SCHEMA.set(2, pa.field("v", kind)) for kind in (pa.string(), pa.float64(), pa.int32()))
 WITHOUT, MORE = SCHEMA.remove(2), SCHEMA.append(pa.field("more", pa.string()))
@@ -764,13 +764,13 @@ ICEBERG = {
     "notes removed": exact(in_catalog(without_notes)),
     "catalog locked": exact(locked_catalog),
     "catalog moved": refused(
-        "is away|no such table",
+        "is unreachable|no such table",
         lambda store: Path(store.place, "catalog.db").rename(Path(store.place, "moved.db")),
         undo=(lambda store: Path(store.place, "moved.db").replace(Path(store.place, "catalog.db")),),
         options={"patience": "0.5 seconds"},
     ),
     "warehouse moved": refused(
-        "is away",
+        "is unreachable",
         lambda store: Path(store.place, "warehouse").rename(Path(store.place, "moved")),
         undo=(lambda store: Path(store.place, "moved").replace(Path(store.place, "warehouse")),),
         options={"patience": "0.5 seconds"},
@@ -853,8 +853,8 @@ def epoch_of(folder: Folder, number: int) -> Path:
     return first.with_name(first.name.replace("epoch-000000000", f"epoch-{number:09}"))
 
 
-NO_FOLDER = "the folder .* cannot be written to .*; see that it is a folder, with room, that this user may write to"
-NOT_OURS = r"(cannot be read, so it is not what was written there|holds other results of the same epoch)"
+NO_FOLDER = "the folder .* cannot be written to .*; make sure that it is a folder with free space that this user may write to"
+NOT_OURS = r"(cannot be read, so its content has changed|contains other results of the same epoch)"
 FOLDERS = {
     "folder removed": exact(lambda folder: shutil.rmtree(folder.path), removes=True),
     "folder is a file": refused(
@@ -920,7 +920,7 @@ class Topic(Store):
             time.sleep(0.05)
 
 
-NO_TOPIC = "there is no topic '.*' in Kafka at .*; make it first, with the partitions, replicas and retention"
+NO_TOPIC = "there is no topic '.*' in Kafka at .*; create it first, with the partitions, replicas and retention"
 TOPICS = {
     "topic deleted": refused(
         NO_TOPIC,

@@ -111,7 +111,7 @@ def test_a_checkpoint_from_a_backup_is_refused_at_the_start_before_any_result_co
     store, query = a_store(kind), table_stream(rows(1), name="events").filter("v % 2 = 1")
     put_back(query, tmp_path / "state", store.sink)
     sink = store.sink()
-    with pytest.raises(QueryError, match=r"up to epoch 2, and the checkpoint ends with epoch 0, as after .* backup"):
+    with pytest.raises(QueryError, match=r"up to epoch 2, but the checkpoint ends with epoch 0, as after .* backup"):
         LocalRun(query, tmp_path / "state", sink=sink)
     sink.close()
     assert store.values() == [1, 3]
@@ -250,7 +250,7 @@ def test_a_nan_that_sqlite_would_lose(a_store: MAKE):
     store = a_store("sqlite")
     table = rows(1).append_column("x", pa.array([float("nan")]))
     sink = begun(store, table.schema)
-    with pytest.raises(SinkError, match="column 'x' holds a NaN, which SQLite cannot store"):
+    with pytest.raises(SinkError, match="column 'x' contains NaN, which SQLite cannot store"):
         sink.deliver(Delivery(QUERY, 0, "result-0", table))
     assert store.table() == []
 
@@ -266,9 +266,9 @@ def test_a_table_of_another_schema_is_refused(kind: str, a_store: MAKE):
     sink.close()
     schema = rows().schema
     missing = refusal(store, schema.append(pa.field("more", pa.int64())))
-    assert "has no column 'more', wanted: " in missing and "it has ts, k, v" in missing
+    assert "has no column 'more'; expected " in missing and "its columns are ts, k, v" in missing
     other = refusal(store, schema.set(2, pa.field("v", pa.string())))
-    assert other.startswith("column 'v' of ") and "has the type " in other and "wanted: " in other
+    assert other.startswith("column 'v' of ") and "has the type " in other and "expected " in other
     assert store.values() == [1]
 
 
@@ -294,14 +294,14 @@ def test_a_column_that_must_have_a_value(kind: str, a_store: MAKE):
 def test_sqlite_types_that_would_change_a_value(a_store: MAKE):
     store = a_store("sqlite")
     store.execute('CREATE TABLE "results" (ts DATETIME, k INT, v VARCHAR(20))')
-    assert "column 'v' of table results has the type VARCHAR(20), wanted: INTEGER" in refusal(store, rows().schema)
+    assert "column 'v' of table results has the type VARCHAR(20); expected INTEGER" in refusal(store, rows().schema)
 
 
 def test_postgres_numbers_that_would_be_rounded(a_store: MAKE):
     store = a_store("postgres")
     store.execute(f"CREATE TABLE {store.name} (x numeric(10, 2))")
     wide, narrow = (pa.schema([("x", pa.decimal128(*size))]) for size in ((12, 4), (8, 2)))
-    assert "has the type numeric(10,2), wanted: numeric" in refusal(store, wide)
+    assert "has the type numeric(10,2); expected numeric" in refusal(store, wide)
     begun(store, narrow).close()
 
 
@@ -337,7 +337,7 @@ def test_rows_with_a_key_take_the_place_of_others(kind: str, a_store: MAKE):
 
 def test_keys_that_cannot_be_meant(a_store: MAKE):
     store = a_store("sqlite")
-    with pytest.raises(QueryError, match="give ordered=True as well"):
+    with pytest.raises(QueryError, match="add ordered=True"):
         store.sink(key=["k"])
     with pytest.raises(QueryTypeError, match="a list of columns"):
         store.sink(key="k", ordered=True)
@@ -388,14 +388,14 @@ def test_a_server_that_is_away_is_waited_for(
     sink.close()
     assert store.values() == [1, 2, 3, 4]
     said = [record.getMessage() for record in caplog.records]
-    assert "is away, the run waits: " in said[0] and "is back after " in said[-1]
+    assert "is unreachable, the run waits: " in said[0] and "is reachable again after " in said[-1]
     assert postgres.PASSWORD not in caplog.text and postgres.IN_URL not in caplog.text
 
 
 @pytest.mark.long
 def test_a_server_that_is_away_for_a_minute(server: postgres.Server, a_store: MAKE, caplog: pytest.LogCaptureFixture):
     test_a_server_that_is_away_is_waited_for(server, a_store, caplog, 60.0)
-    assert sum("is away" in record.getMessage() for record in caplog.records) >= 2, "it says so again"
+    assert sum("is unreachable" in record.getMessage() for record in caplog.records) >= 2, "it says so again"
 
 
 def test_nobody_is_waited_for_without_end(server: postgres.Server, a_store: MAKE):
@@ -403,10 +403,10 @@ def test_nobody_is_waited_for_without_end(server: postgres.Server, a_store: MAKE
     short, stopped = begun(store, patience="0.3 seconds"), begun(store, patience="1 hour")
     server.stop("immediate")
     try:
-        with pytest.raises(SinkError, match=r"is away \(it was waited for, .* seconds\): "):
+        with pytest.raises(SinkError, match=r"is unreachable \(after .* seconds\): "):
             deliver(short, 0, 1)
         threading.Timer(0.3, stopped.hurry).start()
-        with pytest.raises(SinkError, match=r"is away \(the run is to end\): "):
+        with pytest.raises(SinkError, match=r"is unreachable \(the run must end\): "):
             deliver(stopped, 0, 1)
         with pytest.raises(SinkError, match="cannot be reached: "):
             stopped.begin("result-0", rows().schema)
@@ -430,7 +430,7 @@ def test_a_duckdb_file_that_this_process_reads_is_waited_for(
         reader.execute(f"ATTACH '{store.file}' AS mine (READ_ONLY)")
 
     def leave() -> None:
-        wait_until(lambda: "is away, the run waits" in caplog.text)
+        wait_until(lambda: "is unreachable, the run waits" in caplog.text)
         reader.close()
 
     leaving = threading.Thread(target=leave, daemon=True)

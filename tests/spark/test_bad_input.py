@@ -168,7 +168,7 @@ def test_nanoseconds_are_taken_when_nothing_is_lost(spark: Any, tmp_path: Path):
 @pytest.mark.smoke
 def test_text_of_spark_that_is_none(spark: Any):
     df = spark.sql("select timestamp'2024-01-01 00:00:00' as ts, cast(X'61FF62' as string) as x")
-    with pytest.raises(SourceError, match=r"'x' of s holds what is not UTF-8 text.*make_valid_utf8"):
+    with pytest.raises(SourceError, match=r"'x' of s contains text that is not UTF-8.*make_valid_utf8"):
         hr.stream(df, time="ts", name="s").collect(slots=1)
 
 
@@ -365,7 +365,7 @@ def test_impossible_checkpoints(bench: Bench, tmp_path: Path):
     cases = {
         tmp_path / "file": "is a file",
         tmp_path / "link": "is a symbolic link",
-        tmp_path / "foreign": "holds other things: thesis.tex",
+        tmp_path / "foreign": "contains other files: thesis.tex",
         Path("/proc/headrace"): "cannot be made",
         Path("/sys/headrace"): "cannot be made",
         tmp_path / "file" / "below": "file",

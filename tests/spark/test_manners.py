@@ -129,12 +129,12 @@ def test_columns_and_tables_in_the_wrong_place_are_named_with_what_works(spark):
         (lambda: hr.stream(df, time=df.ts), "time must be text, the name of a column; found a Spark column"),
         (
             lambda: hr.stream(pandas, time="ts"),
-            "found a DataFrame of pandas; make one of it: headrace.stream(spark.crea",
+            "found a DataFrame of pandas; convert it: headrace.stream(spark.crea",
         ),
         (lambda: hr.stream(pa.table({"x": [1]}), time="ts"), "found a Table of pyarrow; make one of it"),
         (lambda: hr.stream("calls/", time="ts"), "found 'calls/'; for a folder of files use headrace.files(spark"),
-        (lambda: hr.stream(s, time="ts"), "found a stream; it is a stream already"),
-        (lambda: hr.stream([(1,)], time="ts"), "found a list [(1,)]; make one of its rows: spark.createDataFrame(rows"),
+        (lambda: hr.stream(s, time="ts"), "found a stream; the value is a stream already"),
+        (lambda: hr.stream([(1,)], time="ts"), "found a list [(1,)]; convert its rows: spark.createDataFrame(rows"),
         (lambda: s.start(print, checkpoint="ck"), "the function print is not a sink; such as headrace.sinks.foreach(f"),
         (lambda: s.start("out/", checkpoint="ck"), "'out/' is not a sink; such as headrace.sinks.parquet('out/')"),
         (lambda: s.start(hr.sinks.memory(), late="out/", checkpoint="ck"), "late: 'out/' is not a sink"),
@@ -175,7 +175,7 @@ def test_a_session_with_another_python_is_told_about_it(tmp_path):
     assert len(lines) == 2, done.stderr
     for line in lines:
         assert line.startswith(
-            f"this session starts its Python workers with {str(other)!r}, but this program is run by"
+            f"this session starts its Python workers with {str(other)!r}, but this program runs with"
         )
         assert 'os.environ["PYSPARK_PYTHON"] = sys.executable' in line
         assert "has no module" in line and "executor" not in line and "deploy" not in line

@@ -287,7 +287,7 @@ def test_a_file_of_the_list_that_vanished_is_an_error_and_can_be_put_back(spark,
     sink = half_way(query, tmp_path / "ckpt", once=True)
     (tmp_path / "in" / "005.parquet").unlink()
     run = query.start(sink, checkpoint=tmp_path / "ckpt", once=True)
-    with pytest.raises(hr.SourceError, match=r"005.parquet' is gone before it was processed; put it back"):
+    with pytest.raises(hr.SourceError, match=r"005.parquet' was deleted before it was processed; restore it"):
         run.wait(PATIENCE)
     put(tmp_path / "in", [5])
     os.utime(tmp_path / "in" / "005.parquet")  # written anew: it is another time, and the same place in the list

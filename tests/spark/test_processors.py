@@ -199,7 +199,7 @@ def test_a_module_that_tasks_cannot_import_is_said_at_the_start_with_what_to_do(
             query.collect(slots=2)
         told = str(caught.value)
         assert told.startswith(f"tasks cannot load {name}") and "no module 'only_the_driver'" in told
-        assert "addPyFile('only_the_driver.py')" in told and "into the file that is run" in told
+        assert "addPyFile('only_the_driver.py')" in told and "into the main file" in told
     with pytest.raises(hr.EngineError, match=r"tasks cannot load only_the_driver\.Echo"):
         processor.start(hr.sinks.memory(), checkpoint=tmp_path / "checkpoint", slots=2)
     with StateStore.open(tmp_path / "checkpoint" / "state", read_only=True) as store:
@@ -222,7 +222,7 @@ def test_what_cannot_be_pickled_is_said_at_the_start(spark: Any, tmp_path: Path)
                 return tuples
 
     query = logins(spark, tmp_path / "in").split(2, by=["user"]).apply(Locked())
-    words = r"Locked version 1 must be sent to tasks, but cannot be pickled: TypeError: .*lock.*; let a processor hold plain settings, .*open\(\)"
+    words = r"Locked version 1 must be sent to tasks, but cannot be pickled: TypeError: .*lock.*; store only plain settings in a processor, .*open\(\)"
     with pytest.raises(hr.QueryTypeError, match=words):
         query.collect(slots=2)
     with pytest.raises(hr.QueryTypeError, match=words):

@@ -109,7 +109,7 @@ def test_masters_that_say_how_large_they_are(tmp_path: Path, master: str) -> Non
     assert (found.executors, found.cores) == sizes.get(master, (1, 2))
     assert ("spark.executor.memory" in found.settings()) == (not found.is_local)
     check_master(master)  # nobody to ask
-    with pytest.raises(hr.DeploymentError, match="says by itself how large it is; leave out executors, memory"):
+    with pytest.raises(hr.DeploymentError, match="already gives the size; leave out executors, memory"):
         read_text(tmp_path, f'master = "{master}"\nstate = "s"\nexecutors = 2\nmemory = "1g"\n')
 
 
@@ -154,10 +154,10 @@ def test_the_example_is_valid_with_everything_switched_on(tmp_path: Path) -> Non
         ('master = "yarn"', "'state' is missing; add a line such as state = \"/shared/checkpoints/fraud\""),
         (
             LEAST + "executor = 2",
-            "unknown key 'executor'; did you mean 'executors'? There are master, state, executors",
+            "unknown key 'executor'; did you mean 'executors'? The keys are master, state, executors",
         ),
-        (LEAST + "zzz = 2", "unknown key 'zzz'; There are master"),
-        (LEAST + '"spark.ui.enabled" = true', "settings of Spark stand in the table [spark]"),
+        (LEAST + "zzz = 2", "unknown key 'zzz'; The keys are master"),
+        (LEAST + '"spark.ui.enabled" = true', "put Spark settings into the table [spark]"),
         (LEAST + "[sparks]\nx = 1", "unknown key 'sparks'; did you mean 'spark'?"),
         (LEAST + "spark = 3", "spark must be a table of Spark settings; found 3"),
         (LEAST + "executors = 0", "executors must be a whole number, at least 1; found 0"),
@@ -181,20 +181,20 @@ def test_the_example_is_valid_with_everything_switched_on(tmp_path: Path) -> Non
         (LEAST + 'epoch = "soon"', "epoch is not a duration; found 'soon'"),
         (LEAST + "epoch = 1", "epoch must be a duration as text, such as '1 second'; found 1"),
         (LEAST + 'patience = "0 seconds"', "patience must be more than zero"),
-        (LEAST + 'plan = "absent.json"', "absent.json' is not there; headrace explain --format json makes one"),
+        (LEAST + 'plan = "absent.json"', "absent.json' does not exist; create one with headrace explain --format json"),
         (LEAST + 'packages = "x.py"', "packages must be a list of paths"),
         (LEAST + "packages = [1]", "packages must be a list of paths, such as ['helpers.py']; found 1 in it"),
-        (LEAST + 'packages = ["absent.py"]', "absent.py' is not there"),
+        (LEAST + 'packages = ["absent.py"]', "absent.py' does not exist"),
         (LEAST + 'packages = ["cluster.toml"]', "is neither a folder nor a .py nor a .zip file"),
         (LEAST + 'packages = ["no.zip"]', "no.zip' is not a zip file"),
         (LEAST + 'packages = ["empty"]', "empty' is not a Python package"),
-        (LEAST + 'packages = ["twice.py", "more/twice.py"]', "packages hold 'twice' twice"),
-        (LEAST + 'packages = ["headrace.py"]', "packages hold 'headrace' twice"),
+        (LEAST + 'packages = ["twice.py", "more/twice.py"]', "packages contain 'twice' twice"),
+        (LEAST + 'packages = ["headrace.py"]', "packages contain 'headrace' twice"),
         (
             LEAST + '[spark]\nexecutor.memory = "2g"',
-            "spark.executor.memory does not belong into [spark]; say it with memory",
+            "spark.executor.memory must not be set in [spark]; use the key memory instead",
         ),
-        (LEAST + '[spark]\n"spark.master" = "x"', "spark.master does not belong into [spark]; say it with master"),
+        (LEAST + '[spark]\n"spark.master" = "x"', "spark.master must not be set in [spark]; use the key master instead"),
         (LEAST + "[spark]\nx = [1]", "spark.x must be text, a number, true or false; found [1]"),
         ('master = "spark://h:1"\nstate = "hdfs://h/x"', "state must be a folder of a file system"),
         (LEAST + "executors", "is not TOML: "),
@@ -364,7 +364,7 @@ def test_spark_that_finds_no_master_behind_the_port(tmp_path: Path) -> None:
         "ERROR StandaloneSchedulerBackend: Application has been killed. Reason: All masters are unresponsive!"
     )
     said = quiet_session._reason(RuntimeError("x"), log, "spark://h:1")
-    assert "somebody answers there, but not as a master of this Spark" in said and "Java" not in said
+    assert "the address answers, but not as a master of this Spark" in said and "Java" not in said
 
 
 # --- what is shipped -----------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""The command line: `headrace run`, `deploy`, `migrate`, `explain`, `calibrate`, `decisions`, `demo`, `generate`, `split`, `bench`."""
+"""The command line: `headrace run`, `deploy`, `migrate`, `explain`, `calibrate`, `decisions`, `demo`, `generate`,
+`split`, `bench`.
+"""
 
 from __future__ import annotations
 
@@ -55,13 +57,13 @@ app = typer.Typer(
 )
 
 
-split = typer.Typer(help="How a stream is split, and what that costs.", no_args_is_help=True)
+split = typer.Typer(help="Measure the cost of splitting a stream.", no_args_is_help=True)
 app.add_typer(split, name="split")
 try:
     from headrace_linearroad.cli import app as linearroad
 
     app.add_typer(linearroad, name="linearroad")
-except ModuleNotFoundError:  # an application beside headrace, which is not shipped to machines of a cluster
+except ModuleNotFoundError:  # an application that is not shipped to the machines of a cluster
     pass
 
 
@@ -112,8 +114,8 @@ Splitters = Annotated[
         min=1,
         max=MOST_SPLITTERS,
         metavar="N",
-        help="Tasks that read files and topics; headrace split profile recommends a number.",
-        show_default="one per slot, then as the load needs",
+        help="Number of tasks that read files and topics. headrace split profile recommends a number.",
+        show_default="one per slot, then adapted to the load",
     ),
 ]
 PhysicalWindow = Annotated[
@@ -121,37 +123,43 @@ PhysicalWindow = Annotated[
     typer.Option(
         callback=parse_size,
         metavar="SIZE",
-        help="Bytes that such a task reads at once, such as 16MiB.",
-        show_default="16MiB, then as the load needs",
+        help="Bytes that a splitter reads at once, such as 16MiB.",
+        show_default="16MiB, then adapted to the load",
     ),
 ]
 Out = Annotated[Path | None, path_option("DIR", "Folder for the results, as Parquet.", show_default="the terminal")]
 Ordering = Annotated[
     Order,
     typer.Option(
-        help="transparent: exactly the sequential answer. best-effort: does not wait; joins may miss results, count windows give others."
+        help="transparent: results equal those of a sequential run. best-effort: the run does not wait for slow inputs; joins may miss results and count windows may differ."
     ),
 ]
 Late = Annotated[
     Path | None,
     path_option(
-        "DIR", "Folder for late, rejected and failed tuples, as Parquet.", show_default="they are only counted"
+        "DIR",
+        "Write late, rejected and failed tuples to this folder, as Parquet.",
+        show_default="these tuples are only counted",
     ),
 ]
 Failing = Annotated[
     Errors,
     typer.Option(
-        help="stop: a tuple on which an expression fails ends the run. keep: in map, filter and case it is counted, and goes to --late."
+        help="stop: the run ends when an expression fails on a tuple. keep: a tuple that fails in map, filter or case is counted and written to --late."
     ),
 ]
 Seconds = Annotated[
-    float | None, typer.Option(min=0, metavar="N", help="Stop after so many seconds.", show_default="go on")
+    float | None, typer.Option(min=0, metavar="N", help="Stop after N seconds.", show_default="no limit")
 ]
-UntilIdle = Annotated[bool, flag("--until-idle", "Stop when nothing waits and nothing has come for 2 seconds.")]
-Once = Annotated[bool, flag("--once", "Take what is there now, close all windows and the checkpoint, and end.")]
+UntilIdle = Annotated[
+    bool, flag("--until-idle", "Stop when all input is processed and none has arrived for 2 seconds.")
+]
+Once = Annotated[
+    bool, flag("--once", "Process the input that exists now, close all windows and the checkpoint, and exit.")
+]
 
 
-ENDS_BY_ITSELF = "--once ends when everything that is there now is processed, and --until-idle waits for more"
+ENDS_BY_ITSELF = "--once exits after the input that exists now, and --until-idle waits for more"
 
 
 def _version(asked: bool) -> None:
@@ -178,7 +186,7 @@ def run(
         Path | None,
         path_option(
             "DIR",
-            "Folder that belongs to this run; start again with the same one to continue.",
+            "Folder for the state of this run. Start again with the same folder to continue.",
             show_default="<FILE without .py>.checkpoint",
         ),
     ] = None,
@@ -196,13 +204,18 @@ def run(
     seconds: Seconds = None,
     plan: Annotated[
         Path | None,
-        path_option("FILE", "A plan, as headrace explain --format json prints it, perhaps edited.", show_default=False),
+        path_option(
+            "FILE",
+            "Plan to follow: the output of headrace explain --format json, edited if you like.",
+            show_default=False,
+        ),
     ] = None,
     policy: Annotated[
-        Path | None, path_option("FILE", "How the run adapts, as TOML.", show_default="as it sees fit")
+        Path | None,
+        path_option("FILE", "TOML file with the limits within which the run adapts.", show_default="built-in limits"),
     ] = None,
     auto_slots: Annotated[
-        bool, flag("--auto-slots", "As many slots as the load needs, at most --slots; without it four per core.")
+        bool, flag("--auto-slots", "Adapt the number of slots to the load, up to --slots (default: four per core).")
     ] = False,
     until_idle: UntilIdle = False,
     once: Once = False,
@@ -211,13 +224,14 @@ def run(
 ) -> None:
     """Run the query of a Python file continuously.
 
-    It goes on until Ctrl-C (or --seconds, --until-idle, --once). Started again with the same checkpoint, it continues: nothing is lost, nothing is counted twice.
+    The run continues until Ctrl-C, or until --seconds, --until-idle or --once ends it. Start it again with the same
+    checkpoint to continue: no input is lost and none is counted twice.
     """
     from headrace.cli.query_file import load_query_file, read_plan
 
     with report_errors(traceback), terminal.for_programs(json) as output:
         refuse_together(context, "--once", "--until-idle", ENDS_BY_ITSELF)
-        refuse_together(context, "--plan", "--auto-slots", "a plan says how many slots there are")
+        refuse_together(context, "--plan", "--auto-slots", "a plan fixes the number of slots")
         refuse_together(context, "--plan", "--policy", "a run that follows a plan does not adapt")
         module = load_query_file(file)
         chosen = read_plan(plan) if plan else None
@@ -255,7 +269,10 @@ def deploy(
 ) -> None:
     """Run the query of a Python file continuously on a cluster.
 
-    The descriptor says which cluster, how much of it, and where the state lies; docs/DEPLOYING.md explains it and examples/cluster.toml is one. The driver is this process: it goes on until Ctrl-C (or --seconds, --until-idle, --once). Started again, also with a larger or smaller cluster, it continues: nothing is lost, nothing is counted twice.
+    The descriptor names the cluster, the resources to use and the folder for the state. docs/DEPLOYING.md explains it,
+    and examples/cluster.toml is an example. This process is the driver: it runs until Ctrl-C, or until --seconds,
+    --until-idle or --once ends it. Start it again to continue, also on a larger or smaller cluster: no input is lost
+    and none is counted twice.
     """
     from headrace import deployment
     from headrace.cli.query_file import load_query_file, read_plan
@@ -290,7 +307,7 @@ def deploy(
         with _spark(slots, place.master, config, patience, quiet=json) as spark:
             come = executor_count(spark.sparkContext)
             if not place.is_local and come < place.executors:
-                say(f"{come} of {place.executors} executors have come; the others join when they can")
+                say(f"{come} of {place.executors} executors have registered; the others join later")
             for path in place.pack(Path(folder)):
                 spark.sparkContext.addPyFile(str(path))
             _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
@@ -321,32 +338,41 @@ def explain(
     ] = None,
     slots: Slots = None,
     strategy: Annotated[
-        Strategy, typer.Option(help="subquery: what headrace runs. operator, query: the papers' alternatives.")
+        Strategy,
+        typer.Option(
+            help="How to cut the query into stages. subquery: the cut that headrace runs. operator, query: the alternatives of the papers."
+        ),
     ] = Strategy.subquery,
     figures: Annotated[
-        Path | None, path_option("FILE", "What headrace calibrate measured.", show_default="rates are assumed")
+        Path | None,
+        path_option("FILE", "Figures that headrace calibrate --out saved.", show_default="rates are assumed"),
     ] = None,
     cost: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=N", help="Microseconds per tuple of a subquery, instead of the measured cost."),
     ] = None,
     checkpoint: Annotated[
-        Path | None, path_option("DIR", "A run, live or ended: its plan, with measured figures.", show_default=False)
+        Path | None,
+        path_option(
+            "DIR", "Checkpoint of a run, active or ended. Shows its plan with measured figures.", show_default=False
+        ),
     ] = None,
-    format: Annotated[Format, typer.Option(help="To read, to save and run (--plan), or to look at.")] = Format.text,
+    format: Annotated[
+        Format, typer.Option(help="text: to read. json: to save and run with --plan. svg: a picture.")
+    ] = Format.text,
     traceback: Traceback = False,
 ) -> None:
-    """Show how a query is cut into subqueries, how tuples find their slots, and what the alternatives would have cost.
+    """Show how a query is cut into subqueries, how its tuples are routed to slots, and what the alternatives cost.
 
-    Of the query of a Python file, of which nothing is run; or, with --checkpoint, of a run.
+    Give the Python file of a query, which is not run, or --checkpoint to show a run.
     """
     from headrace.cli import explain_output
 
     with report_errors(traceback):
         if (file is None) == (checkpoint is None):
-            raise QueryError("explain takes a query file or --checkpoint DIR, one of them")
+            raise QueryError("explain takes either a query file or --checkpoint DIR")
         for option in ("--slots", "--strategy", "--figures", "--cost"):
-            refuse_together(context, "--checkpoint", option, "a run has the plan that it was started with")
+            refuse_together(context, "--checkpoint", option, "a run keeps the plan that it was started with")
         if checkpoint is not None:
             print(explain_output.explain_run(checkpoint, format.value))
             return
@@ -364,11 +390,12 @@ def explain(
 
 @app.command()
 def decisions(
-    checkpoint: Annotated[Path, path_option("DIR", "A run, live or ended.", show_default=False)],
-    json: Annotated[bool, flag("--json", "As JSON, one decision a line.")] = False,
+    checkpoint: Annotated[Path, path_option("DIR", "Checkpoint of a run, active or ended.", show_default=False)],
+    json: Annotated[bool, flag("--json", "Print JSON, one decision per line.")] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Show what a run changed while it ran: when, what, why, what was expected of it, and what came of it."""
+    """Show each change that a run made to its layouts, slots or splitters: epoch, change, reason, expected and measured
+    effect."""
     from headrace.cli import decision_history
 
     with report_errors(traceback):
@@ -381,25 +408,27 @@ def migrate(
         Path,
         typer.Argument(
             callback=mounted_path_option,
-            help="Checkpoint of a run that was stopped; it is left as it is.",
+            help="Checkpoint of a stopped run. It is not changed.",
             metavar="CHECKPOINT",
         ),
     ],
     file: QueryFile,
-    to: Annotated[Path, path_option("NEW", "Checkpoint folder to make; not there yet.", show_default=False)],
+    to: Annotated[Path, path_option("NEW", "Checkpoint folder to create. It must not exist.", show_default=False)],
     order: Ordering = Order.transparent,
     traceback: Traceback = False,
 ) -> None:
     """Carry the state of a run over to a changed query.
 
-    Every operator whose meaning did not change goes on with its state in the new checkpoint; what was changed or added begins empty, and the report says from when on its results are complete. Start the new query with --checkpoint NEW. Killed at any time, this leaves the old checkpoint whole and no new one.
+    The new checkpoint keeps the state of every operator whose meaning is unchanged. Changed and added operators start
+    with empty state, and the report says from which time on their results are complete. Start the new query with
+    --checkpoint NEW. If this command is killed, the old checkpoint is intact and there is no new one.
     """
     from headrace.evolve.migrate import migrate as carry_over
 
     with report_errors(traceback):
         with _query_of(file) as (roots, ordered, _):
             done = carry_over(checkpoint, to, roots, ordered, order.value)
-        print(f"{to} goes on after epoch {done.epoch} of {checkpoint}")
+        print(f"{to} continues after epoch {done.epoch} of {checkpoint}")
         for line in done.lines:
             print(f"  {printable(line)}")
 
@@ -408,14 +437,17 @@ def migrate(
 def calibrate(
     file: QueryFile,
     out: Annotated[
-        Path | None, path_option("FILE", "Save the figures, for explain --figures.", show_default=False)
+        Path | None, path_option("FILE", "File to save the figures in, for explain --figures.", show_default=False)
     ] = None,
-    tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample, from each source.")] = 50_000,
+    tuples: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of tuples to sample from each source.")
+    ] = 50_000,
     slots: Slots = None,
-    strategy: Annotated[Strategy, typer.Option(help="Whose plan to show.")] = Strategy.subquery,
+    strategy: Annotated[Strategy, typer.Option(help="Strategy of the plan to show.")] = Strategy.subquery,
     traceback: Traceback = False,
 ) -> None:
-    """Measure what a query costs on a sample of its real input: microseconds per tuple, and what it lets pass."""
+    """Measure a query on a sample of its real input: microseconds per tuple, and the share of tuples that each step
+    passes on."""
     import json
 
     from headrace.cli import explain_output
@@ -437,7 +469,7 @@ def calibrate(
         )
         if out:
             _save(out, json.dumps(figures.to_json(), indent=2) + "\n")
-            terminal.say_on_stderr(f"saved in {out}; for headrace explain {file} --figures {out}")
+            terminal.say_on_stderr(f"saved in {out}; use it with headrace explain {file} --figures {out}")
 
 
 @split.command()
@@ -446,19 +478,25 @@ def profile(
         Path,
         typer.Argument(
             callback=mounted_path_option,
-            help="Python file that defines query(spark), with a split of headrace.files in it.",
+            help="Python file that defines query(spark); the query must split a stream of headrace.files.",
             metavar="FILE",
         ),
     ],
     rate: Annotated[
-        float, typer.Option(min=1, metavar="N", help="Tuples per second to recommend for.", show_default=False)
+        float,
+        typer.Option(
+            min=1, metavar="N", help="Tuples per second that the recommendation must sustain.", show_default=False
+        ),
     ],
-    tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Size of the sample.")] = 1_000_000,
+    tuples: Annotated[int, typer.Option(min=1, metavar="N", help="Number of tuples to sample.")] = 1_000_000,
     traceback: Traceback = False,
 ) -> None:
-    """Measure what the split of a query costs on this machine, and recommend splitters and physical windows for a rate.
+    """Measure what the split of a query costs on this machine, and recommend splitters and a physical window for a
+    rate.
 
-    The costs of reading, splitting, sending and merging are those of the cost model of parasplit (docs/COST-MODEL.md), measured in processor time on the first tuples of the query's own files. The last lines are the options for headrace run and start.
+    The costs of reading, splitting, sending and merging are the terms of parasplit's cost model (docs/COST-MODEL.md).
+    They are measured as CPU time on the first tuples of the query's own files. The last lines of the output are the
+    options for headrace run and for start().
     """
     from headrace.cli import profile_output
     from headrace.tools.split_profile import profile_split as measure
@@ -476,21 +514,24 @@ def profile(
 @app.command()
 def demo(
     rate: Annotated[int, typer.Option(min=1, metavar="N", help="Calls per second.")] = 300,
-    seconds: Annotated[float, typer.Option(min=1, metavar="N", help="How long calls are made.")] = 30,
+    seconds: Annotated[float, typer.Option(min=1, metavar="N", help="Number of seconds of calls.")] = 30,
     slots: SlotCount = 2,
-    keep: Annotated[bool, flag("--keep", "Keep the folder with calls, results and state.")] = False,
+    keep: Annotated[bool, flag("--keep", "Keep the folder with the calls, results and state.")] = False,
     verify: Annotated[
-        bool, typer.Option(metavar="", help="Compare with the sequential reference, which takes a while at high rates.")
+        bool, typer.Option(metavar="", help="Compare the results with the sequential reference; slow at high rates.")
     ] = True,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Another seed, other calls.")] = 7,
+    seed: Annotated[
+        int, typer.Option(min=0, metavar="N", help="Seed of the random generator; another seed makes other calls.")
+    ] = 7,
     kafka: Annotated[
-        bool, flag("--kafka", "Calls from a topic, results into topics, of a broker that it starts.")
+        bool,
+        flag("--kafka", "Read calls from a topic and write results to topics, on a Kafka broker that the demo starts."),
     ] = False,
     traceback: Traceback = False,
 ) -> None:
-    """Telephone fraud: make up calls, find the planted frauds live, compare with the sequential answer.
+    """Detect telephone fraud: generate calls, find the planted frauds live, compare with the sequential answer.
 
-    Takes about a minute, and needs nothing but this machine.
+    Takes about a minute and needs only this machine.
     """
     from headrace_demo import broker
     from headrace_demo.fraud.places import WHO
@@ -516,7 +557,7 @@ def generate(
         typer.Argument(
             callback=mounted_path_option,
             metavar="DIR",
-            help="Folder for the files: a new or an empty one. With --kafka, a topic.",
+            help="New or empty folder for the files. With --kafka, the name of a topic.",
             show_default=False,
         ),
     ],
@@ -524,7 +565,7 @@ def generate(
     seconds: Annotated[int, typer.Option(metavar="N", help="Length of the stream.")] = 60,
     rates: Annotated[
         str | None,
-        typer.Option(metavar="N,N,...", help="Rates in turn, over and over, instead of --rate.", show_default=False),
+        typer.Option(metavar="N,N,...", help="Rates that alternate, instead of --rate.", show_default=False),
     ] = None,
     every: Annotated[
         str | None,
@@ -533,74 +574,84 @@ def generate(
     arrivals: Annotated[
         ArrivalKind,
         typer.Option(
-            help="fixed: evenly. uniform: gaps from 1/(2 rate) to 2/rate, which makes 0.8 of the rate in the mean."
+            help="Times between tuples. fixed: all equal. uniform: from 1/(2 rate) to 2/rate, which gives a mean rate of 0.8 of --rate. poisson: exponential."
         ),
     ] = ArrivalKind.poisson,
     keys: Annotated[
-        KeyKind, typer.Option(help="bmodel: skewed at every scale. uniform: all equally frequent.")
+        KeyKind, typer.Option(help="Frequency of keys. bmodel: skewed at every scale. uniform: all equal.")
     ] = KeyKind.bmodel,
     bias: Annotated[
         float | None,
         typer.Option(
             metavar="N",
-            help="Of bmodel: share of tuples in the lower half of the keys, and so on in each half.",
+            help="For bmodel: the share of tuples in the lower half of the keys; the same share applies within each half.",
             show_default="0.7",
         ),
     ] = None,
     domain: Annotated[int, typer.Option(metavar="N", help="Number of keys: 0 to N - 1.")] = 10_000_000,
     hot: Annotated[
         float | None,
-        typer.Option(metavar="N", help="Share of the tuples that are on one hot key.", show_default="no hot key"),
+        typer.Option(metavar="N", help="Share of the tuples with one hot key.", show_default="no hot key"),
     ] = None,
     hot_every: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When the hot key moves to another key.", show_default="it stays")
+        str | None, typer.Option(metavar="TIME", help="How often the hot key changes.", show_default="never")
     ] = None,
     files_per_second: Annotated[
-        float, typer.Option(metavar="N", help="How the stream is cut into files; the tuples are the same. May be 0.1.")
+        float,
+        typer.Option(
+            metavar="N", help="Files per second of the stream; may be below 1. The tuples do not depend on it."
+        ),
     ] = 1,
-    live: Annotated[bool, flag("--live", "Write each file when its time has come, in real time.")] = False,
+    live: Annotated[bool, flag("--live", "Write each file at its time, in real time.")] = False,
     kafka: Annotated[
         str | None,
         typer.Option(
             metavar="SERVERS",
-            help="Into a topic of these brokers, such as localhost:9092; here: of one that is started, until Ctrl-C.",
-            show_default="into files",
+            help="Write to a topic of these brokers, such as localhost:9092. 'here' starts a broker that runs until Ctrl-C.",
+            show_default="write files",
         ),
     ] = None,
     partitions: Annotated[
-        int, typer.Option(min=1, max=1000, metavar="N", help="With --kafka: of the topic, if it is not there yet.")
+        int,
+        typer.Option(
+            min=1, max=1000, metavar="N", help="With --kafka: partitions of the topic, if it must be created."
+        ),
     ] = 4,
     format: Annotated[
         MessageFormat,
-        typer.Option(help="With --kafka. json: a message for each tuple, with its key. arrow: many tuples in one."),
+        typer.Option(help="With --kafka. json: one message per tuple, with its key. arrow: many tuples per message."),
     ] = MessageFormat.json,
     begin: Annotated[
         str | None,
         typer.Option(
-            metavar="TIME", help="Time of the first moment, UTC.", show_default="2023-11-14 22:13:20; with --live now"
+            metavar="TIME",
+            help="Event time at which the stream begins, in UTC.",
+            show_default="2023-11-14 22:13:20, or now with --live",
         ),
     ] = None,
-    seed: Annotated[int, typer.Option(metavar="N", help="Another seed, another stream.")] = 7,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="Seed of the random generator; another seed makes another stream.")
+    ] = 7,
     name: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="Of the stream and its files. Same seed, other name: other tuples, the same frequent keys.",
+            help="Name of the stream and its files. With the same seed, another name makes other tuples with the same frequent keys.",
         ),
     ] = "stream",
     traceback: Traceback = False,
 ) -> None:
-    """Make up a stream like those of the papers: Parquet files with ts, key, value and payload, 64 bytes a tuple.
+    """Generate a stream like those of the papers: Parquet files with ts, key, value and payload, 64 bytes per tuple.
 
-    Two streams whose rates are 1:8 and then 8:1, with half of all tuples on a key that moves:
+    Example: two streams whose rates are 1:8 and then 8:1, and half of whose tuples have one hot key, which changes:
 
     headrace generate left  --name left  --rates 1000,8000 --every "30 seconds" --hot 0.5 --hot-every "20 seconds"
 
     headrace generate right --name right --rates 8000,1000 --every "30 seconds" --hot 0.5 --hot-every "20 seconds"
 
-    The same options give the same stream, in however many files.
+    The same options give the same tuples, whatever --files-per-second is.
 
-    Into Kafka, as it would come in life:
+    Example: write to Kafka in real time:
 
     headrace generate calls --kafka localhost:9092 --live
     """
@@ -635,41 +686,48 @@ def generate(
 @app.command()
 def bench(
     context: typer.Context,
-    name: Annotated[Benchmark, typer.Argument(help="What to measure.", show_default=False)],
-    rounds: Annotated[int, typer.Option(min=1, metavar="N", help="Rounds, in alternating order.")] = 3,
-    json: Annotated[Path | None, path_option("FILE", "Save all figures as JSON.")] = None,
-    charts: Annotated[Path | None, path_option("DIR", "Draw charts, as PNG, with the tables as Markdown.")] = None,
-    quick: Annotated[bool, flag("--quick", "Small sizes: shows that it works, the figures mean nothing.")] = False,
-    full: Annotated[bool, flag("--full", "The largest windows too, which takes hours.")] = False,
-    flink: Annotated[bool, typer.Option(metavar="", help="With Flink, installed on first use.")] = True,
-    only: Annotated[str, typer.Option(metavar="TEXT", help="Only the cases with this in their name.")] = "",
+    name: Annotated[Benchmark, typer.Argument(help="Benchmark to run.", show_default=False)],
+    rounds: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Number of rounds; the order of the systems alternates.")
+    ] = 3,
+    json: Annotated[Path | None, path_option("FILE", "File to save all figures in, as JSON.")] = None,
+    charts: Annotated[Path | None, path_option("DIR", "Folder for charts (PNG) and tables (Markdown).")] = None,
+    quick: Annotated[
+        bool, flag("--quick", "Use small sizes, to check that the benchmark works; the figures are meaningless.")
+    ] = False,
+    full: Annotated[bool, flag("--full", "Include the largest windows; takes hours.")] = False,
+    flink: Annotated[bool, typer.Option(metavar="", help="Include Flink, which is installed on first use.")] = True,
+    only: Annotated[str, typer.Option(metavar="TEXT", help="Run only the cases whose name contains TEXT.")] = "",
     size: Annotated[
-        float, typer.Option(min=0.01, max=100, metavar="N", help="Of split and state: times as many tuples and keys.")
+        float,
+        typer.Option(
+            min=0.01, max=100, metavar="N", help="For split and state: multiply the number of tuples and keys by N."
+        ),
     ] = 1,
     traceback: Traceback = False,
 ) -> None:
-    """Measure headrace beside Spark's own streaming and beside Flink: same files, same two cores.
+    """Compare headrace with Spark's own streaming and with Flink: same files, same two cores.
 
-    Every system and round runs in a process of its own; answers are compared before anything is ranked.
+    Each system runs each round in a separate process. Answers are compared before systems are ranked.
 
-    processors is a user's own code with state, beside Spark's transformWithState, and without Flink. split is how fast
-    a stream is divided among such code, beside Spark's repartitionById, and state what many keys cost it. tables is
-    points beside a table of zones, outer joins and sessions, beside Spark's own.
+    processors: user code with state, compared with Spark's transformWithState, without Flink. split: the division of a
+    stream among processors, compared with Spark's repartitionById. state: the cost of processors with many keys.
+    tables: points joined with a table of zones, outer joins and sessions, compared with Spark.
 
-    connect is about Kafka and PostgreSQL, beside Spark's own connectors: rates in and out, and the ages of results between
-    two topics and a third.
+    connect: Kafka and PostgreSQL, compared with Spark's connectors: input and output rates, and the ages of results
+    from two topics to a third.
 
-    growth, strategies and adaptive are about headrace alone: how it grows, three ways to cut a query into stages, and
-    what comes of adapting to rates, skew, load and hot keys.
+    growth, strategies and adaptive measure headrace alone: how it scales, three ways to cut a query into stages, and
+    the effect of adapting to rates, skew, load and hot keys.
     """
     with report_errors(traceback):
-        refuse_together(context, "--quick", "--full", "the one asks for small windows, the other for the largest")
+        refuse_together(context, "--quick", "--full", "--quick uses small windows and --full the largest")
         try:
             from headrace_bench.options import Options
             from headrace_bench.show import BENCHMARKS, show
         except ModuleNotFoundError as error:
             raise HeadraceError(
-                f"benchmarks need {error.name}, which is not there; pip install 'headrace[bench]'"
+                f"benchmarks need the module {error.name}, which is not installed; run pip install 'headrace[bench]'"
             ) from None
         console = Console(highlight=False, width=None if sys.stdout.isatty() else 120)
         options = Options(rounds, quick, full, flink, lambda text: _dim(console, text), only, size)
@@ -684,7 +742,7 @@ def _dim(console: Console, text: str) -> None:
 
 @contextmanager
 def _query_of(file: Path, slots: int = 1) -> Iterator[tuple[list[Node], list[bool], Any]]:
-    """What a query file defines, as long as the block lasts on Spark, and its session."""
+    """Start Spark, load a query file and yield its query nodes, whether each result is ordered, and the session."""
     from headrace import sinks
     from headrace.cli.query_file import load_query_file, query_results
     from headrace.stream import node_of
@@ -696,9 +754,9 @@ def _query_of(file: Path, slots: int = 1) -> Iterator[tuple[list[Node], list[boo
 
 
 def _can_be_written(out: Path) -> None:
-    """Before the work is done, not after it."""
+    """Raise if the file cannot be written. The commands check this before they start the work."""
     if out.is_dir() or not out.parent.is_dir() or not os.access(out if out.exists() else out.parent, os.W_OK):
-        raise QueryError(f"{str(out)!r} cannot be written; give a file in a folder that is there")
+        raise QueryError(f"{str(out)!r} cannot be written; give a file in an existing, writable folder")
 
 
 def _save(out: Path, text: str) -> None:
@@ -709,7 +767,7 @@ def _save(out: Path, text: str) -> None:
 
 
 def _treatment(order: Order, late: Path | None, errors: Errors) -> dict[str, Any]:
-    """What becomes of tuples that are out of order, late, or fail."""
+    """Return the options of a run for tuples that are out of order, late or failing."""
     from headrace import sinks
 
     return {"order": order.value, "late": sinks.parquet(late) if late else None, "errors": errors.value}
@@ -724,7 +782,7 @@ def _go(
     enough: Callable[[Run], bool],
     json: TextIO | None,
 ) -> None:
-    """A loaded query file on a session that is there; json: where its progress goes for a program to read."""
+    """Run a loaded query file on an existing session; `json` receives progress as JSON lines."""
     from headrace import sinks
     from headrace.cli.query_file import query_results
 
@@ -734,7 +792,7 @@ def _go(
 
 
 def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:
-    """When a run has done what was asked."""
+    """Return the predicate that ends a run."""
     from headrace.showing.live import StopAfter, StopWhenIdle
 
     idle, ends = StopWhenIdle(), StopAfter(seconds)

@@ -1,4 +1,4 @@
-"""`python -m headrace.cli`, the same as the script `headrace`."""
+"""`python -m headrace.cli` runs the same program as the script `headrace`."""
 
 from headrace_command import main
 

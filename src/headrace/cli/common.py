@@ -1,4 +1,4 @@
-"""What the commands have in common: options, and how they end. Of this program and of applications beside it."""
+"""Options and error handling that all commands share, including commands of applications such as Linear Road."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headrace.support.paths import mounted_path
 
 
 def mounted_path_option(path: Path | None) -> Path | None:
-    """A path of a file system that is mounted here; anything else is no path for any command."""
+    """Return the path; raise if it is a URL or another path outside the mounted file systems."""
     try:
         return None if path is None else mounted_path(path, "this")
     except QueryError as error:
@@ -27,7 +27,7 @@ def mounted_path_option(path: Path | None) -> Path | None:
 
 
 def parse_size(text: str | None) -> str | None:
-    """Return the size of a physical window as it was given; raise if it is none."""
+    """Return the size of a physical window unchanged; raise if it is invalid."""
     try:
         if text is not None:
             check_physical_window(text)
@@ -37,47 +37,55 @@ def parse_size(text: str | None) -> str | None:
 
 
 def path_option(metavar: str, help: str, *names: str, **more: Any) -> OptionInfo:
-    """Return an option that takes a path of a file system that is mounted here."""
+    """Return an option for a path in a mounted file system."""
     option: OptionInfo = typer.Option(*names, callback=mounted_path_option, metavar=metavar, help=help, **more)
     return option
 
 
 def flag(name: str, help: str) -> OptionInfo:
-    """Return an option without a value."""
+    """Return a boolean option that takes no value."""
     option: OptionInfo = typer.Option(name, metavar="", help=help)
     return option
 
 
-Json = Annotated[bool, flag("--json", "Progress as one JSON object per epoch instead of the live table.")]
-SlotCount = Annotated[int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.")]
-Traceback = Annotated[bool, flag("--traceback", "Show where in the program an error came from.")]
+Json = Annotated[bool, flag("--json", "Print progress as one JSON object per epoch instead of the live table.")]
+SlotCount = Annotated[
+    int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Number of slots: tasks that run in parallel.")
+]
+Traceback = Annotated[bool, flag("--traceback", "Show the Python traceback of an error.")]
 Slots = Annotated[
     int | None,
-    typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Tasks that work side by side.", show_default="one per core"),
+    typer.Option(
+        min=1,
+        max=MOST_SLOTS,
+        metavar="N",
+        help="Number of slots: tasks that run in parallel.",
+        show_default="one per core",
+    ),
 ]
 
 
 def refuse_together(context: typer.Context, first: str, second: str, because: str) -> None:
-    """Raise if the command line has both options."""
+    """Raise if the command line contains both options."""
     if _is_given(context, first) and _is_given(context, second):
         raise typer.BadParameter(f"{first} and {second} contradict each other: {because}; leave out one of them")
 
 
 def refuse_without(context: typer.Context, option: str, needed: str, because: str) -> None:
-    """Raise if the command line has an option, but not the one that the option needs."""
+    """Raise if the command line contains `option` without `needed`."""
     if _is_given(context, option) and not _is_given(context, needed):
         raise typer.BadParameter(f"{option} needs {needed}: {because}; give {needed}, or leave out {option}")
 
 
 def _is_given(context: typer.Context, option: str) -> bool:
-    """Return whether the command line has this option; its default does not count."""
+    """Return whether the command line contains this option. A default does not count."""
     source = context.get_parameter_source(option.removeprefix("--").replace("-", "_"))
     return source is not None and source.name == "COMMANDLINE"
 
 
 @contextmanager
 def report_errors(traceback: bool) -> Iterator[None]:
-    """An error is shown as one message, with exit code 1; an interrupted command has an exit code of its own."""
+    """Print an error as one message and exit with code 1. An interrupted command exits with `STOPPED`."""
     from headrace.showing.signals import STOPPED, end_by_interrupt
 
     with end_by_interrupt() as stop:
@@ -97,9 +105,9 @@ def report_errors(traceback: bool) -> Iterator[None]:
 
 
 def _tell(error: Exception, traceback: bool) -> None:
-    if not isinstance(error, HeadraceError):  # such as a full disk behind standard output
+    if not isinstance(error, HeadraceError):  # such as a full disk, which also breaks standard output
         terminal.give_up(sys.stdout)
-    if isinstance(error, BrokenPipeError):  # the reader of our output has seen enough
+    if isinstance(error, BrokenPipeError):  # the reader of standard output, such as `head`, has closed the pipe
         return
     shown = f"error: {error}" if isinstance(error, HeadraceError) else f"error: {error}; --traceback shows where"
     terminal.say_on_stderr(format_exc() if traceback else shown, "bold red")

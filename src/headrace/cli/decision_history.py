@@ -1,4 +1,4 @@
-"""What `headrace decisions` prints."""
+"""The output of `headrace decisions`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NUMBERS = ("epoch", "expected", "found")
 
 
 def decision_history(checkpoint: Path) -> list[dict[str, Any]]:
-    """Decisions of a run, oldest first; the run may go on meanwhile."""
+    """Return the decisions of a run, oldest first. The run may be active."""
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last = store.last
     if last is not None:
@@ -39,7 +39,7 @@ def print_decisions(checkpoint: Path, console: Console, *, json: bool = False) -
             print(js.dumps(decision))
         return
     if not found:
-        console.print("nothing was changed so far")
+        console.print("no changes so far")
         return
     rows = [_cells(each) for each in found]
     widths = [max(len(row[place]) for row in (HEADS, *rows)) for place in range(len(HEADS))]
@@ -49,13 +49,13 @@ def print_decisions(checkpoint: Path, console: Console, *, json: bool = False) -
         reason = Text(printable(each["reason"]), "dim")  # may quote a key
         console.print(Padding(reason, (0, 0, 0, widths[0] + 2), expand=False))
     console.print(
-        "expected, found: what the busiest slot has afterwards (of splitters: how long they take), as a share of before",
+        "expected, found: the load of the busiest slot after the change (for splitters: their time), relative to before",
         style="dim",
     )
 
 
 def _cells(decision: Mapping[str, Any]) -> tuple[str, ...]:
-    """The cells of a decision under `HEADS`; its reason is a line of its own."""
+    """Return the cells of a decision under `HEADS`. The reason is printed on a separate line."""
     came = "" if decision["measured"] is None else f"{decision['measured']:.2f} x"
     expected = f"{decision['predicted']:.2f} x"
     cells = (str(decision["epoch"]), decision["operator"], decision["kind"], expected, came, decision["change"])
@@ -63,7 +63,7 @@ def _cells(decision: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int], style: str = "") -> Table:
-    """One line of the table, whose last cell has the rest of the terminal."""
+    """Return one line of the table. The last cell gets the rest of the terminal's width."""
     line = Table.grid(padding=(0, 2, 0, 0))
     for head, width in zip(HEADS[:-1], widths, strict=False):
         line.add_column(justify="right" if head in NUMBERS else "left", width=width)

@@ -1,4 +1,4 @@
-"""What `headrace explain` prints: of a query, or of a run."""
+"""The output of `headrace explain`, for a query or a run."""
 
 from __future__ import annotations
 
@@ -41,13 +41,14 @@ def explain_query(
 
 
 def explain_run(checkpoint: Path, format: str) -> str:
-    """The plan of a run with what it did so far; the run may go on meanwhile."""
+    """Return the plan of a run with its measured figures. The run may be active."""
     plan_file.require_plan(checkpoint)
     with StateStore.open(checkpoint / "state", read_only=True) as store:
         last, before = store.last, store.previous
     if last is not None:
         stored_checks.check_manifest(last)
-    queries, plan = plan_file.read_plan(checkpoint)  # after the state: it knows which version wrote all of this
+    # read after the state, which checks the version that wrote the checkpoint
+    queries, plan = plan_file.read_plan(checkpoint)
     found = measured_figures(plan, last) if last else {}
     if format == "json":
         figures = {name: asdict(each) for name, each in found.items()}
@@ -58,18 +59,18 @@ def explain_run(checkpoint: Path, format: str) -> str:
         return shown
     tuples = sum(source.delivered for source in last.sources.values())
     covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {covered_seconds(last):,.0f} s of event time"
-    missing = "" if found else "; nothing to compare yet, or the run was started anew under another plan"
+    missing = "" if found else "; no figures to compare: no epoch under this plan has ended"
     return f"{shown}\n\n{covered}{missing}\n{_newest(record_from_manifests(before, last, _substreams(plan)))}"
 
 
 def _substreams(plan: Plan) -> dict[str, int]:
-    """Of every operator that runs on some."""
+    """Return the number of substreams of each operator that runs on substreams."""
     found = [(name, s.router) for s in plan.subqueries for name in s.members]
     return {name: router.substreams for name, router in found if isinstance(router, SubstreamRouter)}
 
 
 def _newest(record: EpochRecord) -> str:
-    """What the newest epoch did, operator by operator."""
+    """Describe the newest epoch, operator by operator."""
     came = ", ".join(f"{name} {source.delivered:,}" for name, source in record.sources.items())
     went = ", ".join(f"{name} {result.rows:,}" for name, result in record.results.items()) or "no results"
     lines = [f"in it: {came} tuples; {went}"]
@@ -95,7 +96,7 @@ def read_figures(path: Path) -> Figures:
 
 
 def read_costs(given: Sequence[str]) -> dict[str, float]:
-    """Costs as `subquery-1=3.5`."""
+    """Parse costs such as `subquery-1=3.5`."""
     found = {}
     for text in given:
         name, separator, cost = text.partition("=")
@@ -105,6 +106,6 @@ def read_costs(given: Sequence[str]) -> dict[str, float]:
             found[name.strip()] = float("nan")
         if not 0 <= found[name.strip()] < float("inf"):
             raise QueryError(
-                f"--cost takes a subquery and microseconds per tuple; found {text!r}; such as subquery-1=3.5"
+                f"--cost must be NAME=N, a subquery and its microseconds per tuple; found {text!r}; expected, for example, subquery-1=3.5"
             )
     return found

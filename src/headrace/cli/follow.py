@@ -1,4 +1,4 @@
-"""A run on Spark under people's eyes, from its start to what is said of its end. Of this program and of applications beside it."""
+"""A run in the foreground: its Spark session, start notice, progress and final message."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def spark_session(
     *,
     quiet: bool = False,
 ) -> Iterator[Any]:
-    """A session as long as the block lasts."""
+    """Yield a Spark session and stop it at the end of the block."""
     from headrace.cli.quiet_session import EXECUTOR_SECONDS, quiet_session
 
-    console = Console()  # not stderr, which is Spark's while it starts
+    console = Console()  # not stderr, which is redirected for Spark while it starts
     waiting = console.status("starting Spark ...") if console.is_terminal and not quiet else nullcontext()
     with ExitStack() as stack:
         with waiting:
@@ -44,7 +44,7 @@ def follow_run(
     title: str,
     json: TextIO | None,
 ) -> Run:
-    """Start, show, stop, and say how far it came; json: where its progress goes for a program to read."""
+    """Start a run, show its progress, stop it and print a final message. `json` receives progress as JSON lines."""
     import headrace
     from headrace.cli.start_notice import start_notice
     from headrace.showing import live
@@ -60,13 +60,13 @@ def follow_run(
             started.listen(display.tell)
         live.watch_run(started, lambda run: stop.asked or enough(run), display=display)
         started.stop()
-        display.show(started.progress)  # the last epoch may have been told since
+        display.show(started.progress)  # the last epoch may have ended after the last display
     _say(console, _farewell(started, stop), json)
     return started
 
 
 def _say(console: Console, text: str, json: TextIO | None) -> None:
-    """A message for people: beside the progress, which programs may read."""
+    """Print a message: on standard error if programs read progress from standard output."""
     terminal.say_on_stderr(text) if json else terminal.say(console, text)
 
 

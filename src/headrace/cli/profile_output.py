@@ -30,13 +30,13 @@ def print_profile(found: SplitProfile, file: str, console: Console) -> None:
     sample = f"{found.tuples:,} tuples of {found.row_bytes:,.0f} bytes in files; {shares}"
     console.print(sample, style="dim", soft_wrap=True)
     costs = [(name, f"{getattr(found.costs, name) * 1e9:,.1f}", words) for name, words in TERMS.items()]
-    _print(console, ("cost", "ns/tuple", "of what"), costs)
+    _print(console, ("cost", "ns/tuple", "work"), costs)
     smallest = f"the smallest within {SIZE_TOLERANCE:.0%} of the cheapest"
     sizes = [
         (f"{W >> 20} MiB", f"{cost * 1e9:,.1f}", smallest * (cheapest_size(found.sizes) == W))
         for W, cost in found.sizes.items()
     ]
-    _print(console, ("W", "ns/tuple", "of all that a splitter does"), sizes)
+    _print(console, ("W", "ns/tuple", "of all work of a splitter"), sizes)
     console.print()
     console.print(Text("\n".join([_reached(found), _windows(found), *_options(found, file)])), soft_wrap=True)
 
@@ -58,7 +58,7 @@ def _windows(found: SplitProfile) -> str:
 
 
 def _options(found: SplitProfile, file: str) -> list[str]:
-    """Return how a run is told, on the command line and in Python."""
+    """Return the recommended options, for the command line and for Python."""
     p, W = found.p, found.W >> 20
     command = f"headrace run {printable(file)} --splitters {p} --physical-window {W}MiB"
     return [f"  {command}", f'  start(..., splitters={p}, physical_window="{W} MiB")']

@@ -21,7 +21,7 @@ EXAMPLE = "def query(spark): return headrace.files(spark, 'calls/', time='start'
 
 
 class QueryFileError(HeadraceError):
-    """The user's own file failed; says where."""
+    """An error in the user's query file, with file and line."""
 
 
 def load_query_file(path: Path) -> ModuleType:
@@ -46,18 +46,18 @@ def load_query_file(path: Path) -> ModuleType:
 
 
 def read_plan(path: Path) -> Plan:
-    """A plan from a file."""
+    """Read a plan from a file."""
     return Plan.from_json(read_json(path, "the plan", "headrace explain --format json makes one"))
 
 
 def query_results(module: ModuleType, path: Path, spark: Any, default: sinks.Sink, *, given: bool) -> Results:
-    """What `query(spark)` returned, every stream with a sink. given: the user asked for the default sink."""
+    """Return the results of `query(spark)`, each with a sink. `given`: the user chose the default sink with --out."""
     returned = user_code.call_user_code(str(path), module.query, spark, failed=lambda error: _located(error, path))
     if isinstance(returned, Stream):
         return [(returned, default)]
     if isinstance(returned, (list, tuple)) and returned and all(_is_pair(item) for item in returned):
         if given:
-            raise QueryError(f"query(spark) in {str(path)!r} says where its results go; leave out --out")
+            raise QueryError(f"query(spark) in {str(path)!r} returns its own sinks; leave out --out")
         return [(stream, sink) for stream, sink in returned]
     shown = f"{type(returned).__name__} {_short(returned)}" if returned is not None else "None (no return?)"
     msg = f"query(spark) in {str(path)!r} must return a Stream, or a list of (Stream, sink); it returned {shown}"
@@ -74,15 +74,13 @@ def _short(value: Any) -> str:
 
 
 def _located(error: BaseException, path: Path) -> HeadraceError:
-    """An error of the user's file with the line of that file it came from."""
+    """Return the error with the line of the user's file that raised it."""
     if isinstance(error, SyntaxError):
         return QueryFileError(f"{error.filename or path}, line {error.lineno}: {error.msg}")
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f.lineno for f in frames if Path(f.filename).resolve() == path.resolve()]
     where = f"{path}, line {lines[-1]}" if lines else str(path)
     if isinstance(error, SystemExit):
-        return QueryFileError(
-            f"{where}: the file ended the program (SystemExit {error.code!r:.100}) while it was being loaded"
-        )
+        return QueryFileError(f"{where}: the file exited (SystemExit {error.code!r:.100}) while it was being loaded")
     what = str(error) if isinstance(error, HeadraceError) else f"{type(error).__name__}: {error}"
     return QueryFileError(f"{where}: {what}")

@@ -1,4 +1,4 @@
-"""A Spark session that keeps its chatter off the terminal."""
+"""A Spark session that does not print Spark's logs to the terminal."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headrace.deployment import check_master
 from headrace.errors import EngineError
 
 SHOWN_LOG_LINES = 5  # last lines of Spark's log in an error
-EXECUTOR_SECONDS = 60.0  # seconds in which a cluster must give an executor
+EXECUTOR_SECONDS = 60.0  # seconds within which a cluster must provide an executor
 
 
 @contextmanager
 def quiet_session(
     slots: int, master: str | None = None, config: Mapping[str, str] | None = None, patience: float = EXECUTOR_SECONDS
 ) -> Iterator[Any]:
-    """A session of our own, on a master that answers and has executors for us.
+    """Yield a session on a master that answers and has provided executors.
 
-    What Spark's JVM prints goes to a file that is shown only when Spark cannot start.
+    The output of Spark's JVM goes to a file, and its last lines are shown only if Spark cannot start.
     """
     from headrace.spark import jvm
     from headrace.spark.executors import await_executors
@@ -34,7 +34,7 @@ def quiet_session(
 
     with tempfile.NamedTemporaryFile(prefix="headrace-spark-", suffix=".log") as log, jvm.end_jvm_on_interrupt():
         try:
-            with _stderr_to(log.fileno()):  # the JVM inherits it and keeps it
+            with _stderr_to(log.fileno()):  # the JVM inherits this standard error and keeps it
                 spark = signal_safe_session(slots, master, **(config or {}))
         except EngineError:
             raise
@@ -56,7 +56,7 @@ def _reason(error: Exception, log: Path, master: str | None) -> str:
     where = f" on {master}" if master else ""
     hint = "it needs Java 17 or newer: is `java` on the PATH, or JAVA_HOME set?"
     if any("masters are unresponsive" in line for line in said):
-        hint = "somebody answers there, but not as a master of this Spark: is it the port of its web page, or another version?"
+        hint = "the address answers, but not as a master of this Spark version; is it the port of the web page, or a master of another version?"
     return "\n  ".join([f"Spark did not start{where}: {first[0] if first else type(error).__name__}; {hint}", *said])
 
 

@@ -1,6 +1,7 @@
-"""What a command says when a run has been started: its sources, results, slots and checkpoint.
+"""The message that a command prints after it starts a run: sources, results, slots and checkpoint.
 
-The first epoch of a run starts Python workers and compiles loops, so a reader would wait for it without a word.
+The first epoch of a run starts Python workers and compiles loops, so without this message the terminal would stay empty
+meanwhile.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ FIRST_EPOCH = "the first epoch is slower than later ones: it starts Spark's work
 def start_notice(
     run: Run, results: Sequence[tuple[Stream, Any]], title: str, checkpoint: str | os.PathLike[str]
 ) -> str:
-    """Return what a run that was just started reads, writes and continues, a line each."""
+    """Return one line for each source, table and result of a started run, and for its slots and checkpoint."""
     roots = [node_of(stream) for stream, _ in results]
     lines = [("source", f"{name}: {_source_text(each.origin)}") for name, each in nodes.named_sources(*roots).items()]
     lines += [("table", f"{name}: {each.origin.place}") for name, each in nodes.named_tables(*roots).items()]

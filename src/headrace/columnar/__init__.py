@@ -1,1 +1,1 @@
-"""columnar"""
+"""Arrow tables, DuckDB connections, types, sorting and compiled loops."""

@@ -1,7 +1,7 @@
-"""What Arrow's own operations do not do: rows by number, pieces of a table, whatever the length of their text.
+"""Row selection and slicing of Arrow tables of any size.
 
-Invariant: a column of text or bytes has at most 2 GiB in one chunk, because its offsets are 32-bit numbers. `take` of
-pyarrow makes one chunk and fails beyond that; what is here makes as many as it takes.
+Invariant: a column of text or bytes has at most 2 GiB in one chunk, because its offsets are 32-bit numbers. pyarrow's
+`take` produces one chunk and fails beyond 2 GiB; the functions here produce as many chunks as needed.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from headrace.columnar import numba_loops
 
 Numbers = npt.NDArray[np.int64]
 
-MOST_TABLE_BYTES = 256 << 20  # bytes that are worked on together
+MOST_TABLE_BYTES = 256 << 20  # size of a slice that is processed at once
 FEW, SHORT = 1_000, 1 << 32  # rows
-ALIGNED = 64  # bytes, as Arrow likes the beginnings of its buffers
-SAFE = 1 << 30  # bytes of a table in which no column comes near the limit
+ALIGNED = 64  # bytes; alignment that Arrow recommends for buffers
+SAFE = 1 << 30  # bytes of a table in which no column can reach the limit
 
 
 def row_bytes(table: pa.Table) -> int:
-    """About what one row takes."""
+    """Return the average size of a row in bytes."""
     return max(1, int(table.nbytes) // max(int(table.num_rows), 1))
 
 
 def slice_table(table: pa.Table, most: int = MOST_TABLE_BYTES) -> Iterator[pa.Table]:
-    """The table in pieces of at most about so many bytes, in order, without a copy; itself when it is small."""
+    """Yield zero-copy slices of at most about `most` bytes, in order. A small table is yielded whole."""
     if table.nbytes <= most:
         yield table
         return
@@ -44,7 +44,7 @@ def _bounds(rows: int, most: int) -> list[int]:
 
 
 def take_rows(table: pa.Table, rows: Numbers) -> pa.Table:
-    """Rows by number, in that order."""
+    """Return the rows with these numbers, in this order."""
     plain = [place for place, column in enumerate(table.columns) if len(rows) > FEW and _is_plain(column)]
     if not plain:
         return _take(table, rows)
@@ -56,14 +56,16 @@ def take_rows(table: pa.Table, rows: Numbers) -> pa.Table:
 
 
 def _is_plain(column: pa.ChunkedArray) -> bool:
-    """Whether it is numbers of whole bytes, and nothing else."""
+    """Return whether a column has fixed-width values of whole bytes and no nulls."""
     kind = column.type
     fixed = pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_temporal(kind)
     return bool(fixed) and not column.null_count
 
 
 def _gathered_numbers(columns: Sequence[pa.ChunkedArray], rows: Numbers) -> list[Any]:
-    """Rows of numbers, in one piece of memory: fresh pages cost more than the numbers, and large pieces have large pages."""
+    """Gather rows of numeric columns into one allocation: new pages cost more than the copy, and a large allocation
+    gets large pages.
+    """
     if rows.min() < 0 or rows.max() >= len(columns[0]):
         raise IndexError(f"rows {rows.min()} to {rows.max()} of a table of {len(columns[0])}")
     if len(columns[0]) <= SHORT:
@@ -76,7 +78,7 @@ def _gathered_numbers(columns: Sequence[pa.ChunkedArray], rows: Numbers) -> list
         pieces = [_numbers(chunk, kind) for chunk in column.chunks]
         if len(pieces) > 1:
             if kind not in joined:
-                joined[kind] = np.empty(len(column), kind)  # the next column's, too
+                joined[kind] = np.empty(len(column), kind)  # the buffer is used again for the next column of this type
             pieces = [np.concatenate(pieces, out=joined[kind])]
         target = memory[start : start + len(rows) * kind.itemsize].view(kind)
         numba_loops.gather(pieces[0], rows, target)
@@ -91,11 +93,11 @@ def _numbers(chunk: pa.Array, kind: np.dtype[Any]) -> npt.NDArray[Any]:
 
 
 def _take(table: pa.Table, rows: Numbers) -> pa.Table:
-    few = table.num_rows <= FEW and len(rows) <= FEW  # rarely long: not worth to ask for their bytes
+    few = table.num_rows <= FEW and len(rows) <= FEW  # rarely long, so computing their size is not worthwhile
     if few or not any(map(_has_text, table.schema.types)) or _is_safe(table, len(rows)):
         try:
             return table.take(pa.array(rows))
-        except pa.ArrowInvalid:  # longer than most
+        except pa.ArrowInvalid:  # the result exceeds the limit of one chunk
             pass
     batches = table.to_batches()
     starts = np.cumsum([0, *(batch.num_rows for batch in batches)])
@@ -110,7 +112,9 @@ def _is_safe(table: pa.Table, rows: int) -> bool:
 
 
 def _gathered(batches: Sequence[pa.RecordBatch], starts: Numbers, rows: Numbers) -> Iterator[pa.Table]:
-    """These rows, taken from each batch by itself and put in order again; halved until every half fits."""
+    """Yield the rows, taken from each batch and put back in order. If the result is too large, split it in half and
+    retry.
+    """
     try:
         of = np.searchsorted(starts, rows, side="right") - 1
         order = np.argsort(of, kind="stable")
@@ -130,7 +134,7 @@ def _gathered(batches: Sequence[pa.RecordBatch], starts: Numbers, rows: Numbers)
 
 @functools.lru_cache(maxsize=1024)
 def _has_text(kind: pa.DataType) -> bool:
-    """Whether its values have lengths of their own."""
+    """Return whether values of this type have variable length."""
     if pa.types.is_nested(kind):
         return True
     return bool(pa.types.is_string(kind) or pa.types.is_binary(kind))

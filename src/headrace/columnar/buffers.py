@@ -1,7 +1,7 @@
-"""Several areas of bytes in one buffer, such as those of a table in a file that is mapped.
+"""Several byte areas in one buffer, such as the areas of a table in a memory-mapped file.
 
-Invariant: where an area is follows from the sizes alone, in their order, so whoever has buffer and sizes has the areas; each
-begins at a multiple of `ALIGNED` bytes from the beginning of the buffer.
+Invariant: the position of an area follows from the sizes and their order alone. Each area begins at a multiple of
+`ALIGNED` bytes from the start of the buffer.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ ALIGNED = 64
 
 
 def round_up(size: int) -> int:
-    """Up to where the next area may begin."""
+    """Round a size up to the start of the next area."""
     return size + -size % ALIGNED
 
 
 def total_bytes(sizes: Mapping[str, int]) -> int:
-    """Bytes that areas of these sizes take together."""
+    """Return the size of a buffer for areas of these sizes."""
     return sum(map(round_up, sizes.values()))
 
 
 def split_buffer(buffer: Area, sizes: Mapping[str, int]) -> dict[str, Area]:
-    """The areas, from the beginning of the buffer on."""
+    """Return the areas of a buffer, in the order of `sizes`."""
     found, start = {}, 0
     for name, size in sizes.items():
         found[name] = buffer[start : start + size]
@@ -36,6 +36,6 @@ def split_buffer(buffer: Area, sizes: Mapping[str, int]) -> dict[str, Area]:
 
 
 def zeroed_areas(sizes: Mapping[str, int]) -> dict[str, Area]:
-    """Areas of plain memory, all zero."""
+    """Return zeroed areas in newly allocated memory."""
     whole = np.zeros(total_bytes(sizes) + ALIGNED, np.uint8)
     return split_buffer(whole[-whole.ctypes.data % ALIGNED :], sizes)

@@ -1,8 +1,8 @@
-"""DuckDB, locked down: the one way in which headrace evaluates SQL text.
+"""Restricted DuckDB connections, through which headrace evaluates all SQL text.
 
-Invariant: every connection handed out has no access to files, network or extensions, one thread, time zone UTC,
-a memory limit and a private folder to spill to, and a configuration that can no longer be changed. One connection per
-thread of a process, so that tasks of a reused Python worker pay for it once.
+Invariant: a connection cannot access files, the network or extensions. It has one thread, time zone UTC, a memory
+limit, a private spill folder, and a locked configuration. Each thread of a process has one connection, so tasks in a
+reused Python worker create it once.
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from headrace.columnar import scratch
 from headrace.errors import EngineError
 
 MEMORY_LIMIT = os.environ.get("HEADRACE_TASK_MEMORY", "2GB")
-TUPLES = "__tuples"  # what SQL calls the tuples of one stream: no column can be mistaken for it
-FEWER_ROWS = (120_000, 1_000, 10)  # in one Arrow batch, which holds 2 GiB of text; tried in turn, at last single rows
-RESULT_BYTES = 512 << 20  # for results, beside what DuckDB may use
-_STATM = Path("/proc/self/statm")  # sixth number: pages of data
+TUPLES = "__tuples"  # the name of a stream's tuples in SQL; no column can have this name
+# rows per Arrow batch, which holds at most 2 GiB of text; tried in turn, then single rows
+FEWER_ROWS = (120_000, 1_000, 10)
+RESULT_BYTES = 512 << 20  # bytes for results, in addition to DuckDB's memory
+_STATM = Path("/proc/self/statm")  # the sixth number is the process's data size in pages
 _TOO_LONG = "maximum total string size"
 _NO_TUPLES_FAULT = (
     duckdb.OutOfMemoryException,
@@ -36,7 +37,7 @@ _NO_TUPLES_FAULT = (
     duckdb.InternalException,
     duckdb.FatalException,
     duckdb.InterruptException,
-    duckdb.BinderException,  # an expression that was checked binds: here is another version, or another table
+    duckdb.BinderException,  # a checked expression binds, so this is another DuckDB version or another table
     duckdb.CatalogException,
     duckdb.ParserException,
     duckdb.PermissionException,
@@ -48,9 +49,9 @@ _here = threading.local()
 
 @dataclass(frozen=True)
 class DuckType:
-    """A type as DuckDB spells it, its name, and with it the names of all types within it, such as "list" and "bigint".
+    """A DuckDB type: its text, its id, and the ids of all types it contains, such as "list" and "bigint".
 
-    DuckDB's own objects are not kept: those that are left when the process ends are reported as leaked.
+    This class exists because DuckDB reports its own type objects as leaked if they are alive at exit.
     """
 
     text: str
@@ -62,9 +63,10 @@ class DuckType:
 
 
 def connection() -> duckdb.DuckDBPyConnection:
-    """This thread's locked-down connection."""
+    """Return this thread's connection."""
     known: dict[int, duckdb.DuckDBPyConnection] = _here.__dict__.setdefault("by_process", {})
-    if os.getpid() not in known:  # that of the process which forked this one stays open: to close it removes its files
+    # a connection inherited by fork is not closed, because closing removes the parent's files
+    if os.getpid() not in known:
         known[os.getpid()] = _locked_down()
     return known[os.getpid()]
 
@@ -77,10 +79,10 @@ def _locked_down() -> duckdb.DuckDBPyConnection:
         if MEMORY_LIMIT.strip().lower() not in ("-1", "none"):
             con.execute("SELECT parse_formatted_bytes(?)", [MEMORY_LIMIT])
     except duckdb.Error as error:
-        msg = f"HEADRACE_TASK_MEMORY is {MEMORY_LIMIT!r}, which is no size ({str(error).splitlines()[0]}); write it like '2GB'"
+        msg = f"HEADRACE_TASK_MEMORY is {MEMORY_LIMIT!r}, which is not a valid size ({str(error).splitlines()[0]}); set it to a size such as '2GB'"
         raise EngineError(msg) from None
     con.execute("SET TimeZone = 'UTC'")
-    con.execute("SET enable_external_access = false")  # after the spill folder: it could not be named any more
+    con.execute("SET enable_external_access = false")  # after the spill folder is set, which needs external access
     con.execute("SET lock_configuration = true")
     return con
 
@@ -98,13 +100,13 @@ def _connected(spill: str) -> duckdb.DuckDBPyConnection:
     )
 
 
-_guarded = False  # whether this process is a task's: only such a one may be limited
+_guarded = False  # only the process of a task may limit its memory
 
 
 def guard_memory() -> None:
-    """From now on a query of this process that needs far more than the memory limit fails, whatever it needs it for.
+    """Let queries of this process fail when they need far more memory than the limit.
 
-    DuckDB's own limit is for what it buffers: the lists and texts that functions make are not counted.
+    DuckDB's own limit covers only its buffers, not the lists and texts that functions create.
     """
     global _guarded
     _guarded = True
@@ -112,7 +114,7 @@ def guard_memory() -> None:
 
 @contextmanager
 def _within_limit() -> Iterator[None]:
-    """No more data than the limit allows, some room for results and what is there already."""
+    """Limit the data size of the process to the current size plus twice the memory limit and space for results."""
     limit = _limit() if _guarded and _STATM.exists() else None
     if limit is None:
         yield
@@ -130,14 +132,14 @@ def _within_limit() -> Iterator[None]:
 
 @functools.cache
 def _limit() -> int | None:
-    """The memory limit in bytes; None: there is none."""
+    """Return the memory limit in bytes, or None if there is none."""
     if MEMORY_LIMIT.strip().lower() in ("-1", "none"):
         return None
     return int(connection().execute("SELECT parse_formatted_bytes(?)", [MEMORY_LIMIT]).fetchall()[0][0])
 
 
 def run_select(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
-    """The result of one SELECT over named Arrow tables; text beyond 2 GiB comes in several chunks."""
+    """Return the result of a SELECT over named Arrow tables. Text beyond 2 GiB is returned in several chunks."""
     with _registered(tables) as con, _within_limit():
         for rows in FEWER_ROWS:
             try:
@@ -149,12 +151,12 @@ def run_select(sql: str, tables: Mapping[str, pa.Table]) -> pa.Table:
 
 
 def is_data_error(error: duckdb.Error) -> bool:
-    """Whether an expression failed on a value; else memory, the disk or DuckDB itself did."""
+    """Return whether an expression failed on a value, as opposed to a failure of memory, disk or DuckDB."""
     return not isinstance(error, _NO_TUPLES_FAULT)
 
 
 def type_of(sql: str, tables: Mapping[str, pa.Table]) -> DuckType:
-    """DuckDB's type of the one column of a SELECT, which is bound and not run: not even its constants are computed."""
+    """Return DuckDB's type of the only column of a SELECT. The query is bound but not run."""
     with _registered(tables) as con:
         found = con.sql(sql).types[0]
         return DuckType(str(found), found.id, frozenset(_kinds(found)))
@@ -162,13 +164,13 @@ def type_of(sql: str, tables: Mapping[str, pa.Table]) -> DuckType:
 
 @functools.lru_cache(maxsize=1024)
 def arrow_type(kind: str) -> pa.DataType:
-    """What a type of DuckDB, as it spells it, is in Arrow."""
+    """Return the Arrow type of a DuckDB type, given as text."""
     return connection().sql(f"SELECT NULL::{kind} AS c").to_arrow_table().schema.field(0).type
 
 
 @functools.lru_cache(maxsize=1024)
 def arrives_unchanged(kind: str) -> bool:
-    """Whether values of a type come back from Arrow as that type."""
+    """Return whether a DuckDB type is unchanged after conversion to Arrow and back."""
     try:
         table = pa.table({"c": pa.array([], arrow_type(kind))})
         return str(type_of(f"SELECT c FROM {TUPLES}", {TUPLES: table})) == kind
@@ -180,7 +182,7 @@ def _kinds(kind: duckdb.sqltypes.DuckDBPyType) -> Iterator[str]:
     yield kind.id
     if kind.id in ("list", "array", "struct", "tuple", "map"):
         for _, child in kind.children:
-            if isinstance(child, duckdb.sqltypes.DuckDBPyType):  # an array has a length as well
+            if isinstance(child, duckdb.sqltypes.DuckDBPyType):  # the children of an array also contain its length
                 yield from _kinds(child)
 
 
@@ -192,11 +194,11 @@ def _registered(tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConne
     try:
         yield con
     except (duckdb.InternalException, duckdb.FatalException):
-        _here.by_process.pop(os.getpid(), None)  # it answers nothing any more
+        _here.by_process.pop(os.getpid(), None)  # the connection is unusable after such an error
         raise
-    except UnicodeDecodeError:  # DuckDB cut its message within a character
+    except UnicodeDecodeError:  # DuckDB truncated its message within a character
         raise duckdb.InvalidInputException(
-            "Invalid Input Error: DuckDB refuses the expression; its message is not valid text"
+            "Invalid Input Error: DuckDB rejects the expression; its message is not valid text"
         ) from None
     finally:
         if connection() is con:
@@ -205,7 +207,7 @@ def _registered(tables: Mapping[str, pa.Table]) -> Iterator[duckdb.DuckDBPyConne
 
 
 def _readable(table: pa.Table) -> pa.Table:
-    """DuckDB does not read a struct in a struct of which only a part is shown: such columns are copied."""
+    """Copy columns that DuckDB cannot read: slices of a struct in a struct."""
     for index, column in enumerate(table.columns):
         if _struct_in_struct(column.type) and any(chunk.offset for chunk in column.chunks):
             whole = [chunk.take(pa.array(np.arange(len(chunk)))) for chunk in column.chunks]
@@ -218,12 +220,12 @@ def _struct_in_struct(kind: pa.DataType) -> bool:
 
 
 def fetch_rows(sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-    """All rows of a query that reads no table of ours."""
+    """Return all rows of a query that reads no Arrow table."""
     return connection().execute(sql, list(parameters)).fetchall()
 
 
 def quote(name: str) -> str:
-    """A column name as an SQL identifier.
+    """Return a column name as an SQL identifier.
 
     >>> quote('a"b')
     '"a""b"'

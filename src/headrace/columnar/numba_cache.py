@@ -3,11 +3,12 @@
 The cache holds machine code and pickles, so a user who can write to its folder can run code as its owner. Invariants:
 
     a cached file is used  =>  no other user can write to it, or replace it or a folder above it (`ownership`)
-    a cached file is used  =>  its name is the hash of everything that the loop was made of (`LoopCache`), and its checksum is right
+    a cached file is used  =>  its name is the hash of everything that the loop was made of (`LoopCache`), and its
+    checksum is right
     there is no cache      =>  every process compiles its loops itself
 
-A loop is made of its own source or text, of the loops, constants and records that are compiled into it (`_made_of`), and of the
-versions of the compiler, of Python and of the CPU.
+A loop depends on its source or text, on the loops, constants and records that are compiled into it (`_made_of`), and on
+the versions of the compiler, of Python and of the CPU.
 """
 
 from __future__ import annotations
@@ -44,21 +45,23 @@ OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     "_nrt": False,
-}  # nothing is allocated, so nothing has to be counted
+}  # loops allocate nothing, so reference counting is off
 
 SUFFIX = ".loop"
 CHECKSUM = 32  # bytes
 DAY = 24 * 60 * 60  # seconds
 UNUSED_DAYS = 60  # days after which a file is removed
-WAY_OUT = "every process compiles them for itself, which takes seconds; set NUMBA_CACHE_DIR to a folder that only you can write"
+WAY_OUT = (
+    "every process compiles them again, which takes seconds; set NUMBA_CACHE_DIR to a folder that only you can write"
+)
 
 
 def compile_cached(function: Callable[..., Any]) -> Any:
-    """Compiled at its first call, and kept for other processes."""
+    """Compile a function at its first call and cache the machine code for other processes."""
     made = numba.njit(function, **OPTIONS)
     with contextlib.suppress(
         OSError, TypeError, LookupError
-    ):  # a function without a source, as of an interactive session
+    ):  # a function without source, for example in an interactive session
         parts = sorted({_source(function), *_made_of(function, set())})
         made._cache = LoopCache("\0".join((f"{function.__module__}.{function.__qualname__}", *parts)))
     return made
@@ -69,39 +72,43 @@ def compile_inner(function: Callable[..., Any]) -> Any:
 
 
 def compile_text(text: str, name: str, uses: str, names: Mapping[str, Any]) -> Any:
-    """A function that was made as text, of names whose meaning is told by `uses`: compiled, and kept by its content."""
+    """Compile a function from text. `uses` describes what `names` refer to; text and `uses` are the cache key."""
     scope = {"__name__": __name__, **names}
-    exec(compile(text, f"<{name}>", "exec"), scope)  # noqa: S102  made of a checked tree: numbers, operators, our own names
+    # text from a checked syntax tree: numbers, operators and headrace's own names
+    exec(compile(text, f"<{name}>", "exec"), scope)  # noqa: S102
     made = numba.njit(scope[name], nogil=True, error_model="numpy")
     made._cache = LoopCache(f"{text}\0{uses}")
     return made
 
 
 def is_cached(loop: Any) -> bool:
-    """Whether a loop was compiled before, by whatever process, and is still what it was."""
+    """Return whether the cache has a compiled version of this loop."""
     return isinstance(loop._cache, LoopCache) and loop._cache.is_there()
 
 
 @functools.cache
 def cache_folder() -> Path | None:
-    """The folder of compiled loops; None: it cannot be made or written, or others could put files there, which would be run."""
+    """Return the folder of compiled loops. None: it cannot be created or written, or other users could add files, which
+    would be executed.
+    """
     try:
         given = getattr(config, "CACHE_DIR", "") or os.environ.get("XDG_CACHE_HOME")
         folder = Path(given or Path.home() / ".cache", "headrace")
         make_private_folder(folder)
         found = exposed_path(folder)
-    except (OSError, RuntimeError) as error:  # the latter: a user without a home
-        _log.info("compiled loops are not kept: %s; %s", error, WAY_OUT)
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+        _log.info("compiled loops are not cached: %s; %s", error, WAY_OUT)
         return None
     if found is not None:
-        msg = "compiled loops are not kept in %r: other users could change what is in %r, and it would be run; %s"
+        msg = "compiled loops are not cached in %r: other users could change files in %r, which would be executed; %s"
         _log.warning(msg, str(folder), str(found), WAY_OUT)
         return None
     return folder if os.access(folder, os.W_OK | os.X_OK) else None
 
 
 class LoopCache(_Cache):
-    """The cache of one loop, as numba calls it: one file for each signature, written under another name and then renamed."""
+    """The cache of one loop with numba's interface: one file per signature, written under a temporary name and
+    renamed."""
 
     def __init__(self, content: str) -> None:
         made_by = (numba.__version__, version("llvmlite"), np.__version__, platform.python_version())
@@ -126,18 +133,20 @@ class LoopCache(_Cache):
         path = self.file(folder, sig, target_context)
         try:
             rebuild: Any = compiler.CompileResult._rebuild
-            return rebuild(target_context, *pickle.loads(_content(path)))  # noqa: S301  of a folder that is ours alone
+            # the folder is checked to be this user's alone
+            return rebuild(target_context, *pickle.loads(_content(path)))  # noqa: S301
         except FileNotFoundError:
             return None
-        except Exception as error:  # whatever is in the file: it can be made again
-            _log.warning("the compiled loop in %s is not used: %s; it is made again", path, error)
+        except Exception as error:  # any damage: the loop is compiled again
+            _log.warning("the compiled loop in %s is not used: %s; it is compiled again", path, error)
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
         folder = cache_folder()
         if folder is None:
             return
-        with contextlib.suppress(OSError):  # a full disk costs only time
+        # after a failed write, for example on a full disk, the loop is compiled again
+        with contextlib.suppress(OSError):
             dumps: Any = serialize.dumps
             kept = dumps(data._reduce())
             with tempfile.NamedTemporaryFile(dir=folder, delete=False) as beside:
@@ -162,17 +171,18 @@ def _content(path: Path) -> bytes:
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
         if not is_ours(found) or not stat.S_ISREG(found.st_mode):
-            raise PermissionError("another user can write it")
+            raise PermissionError("another user can write to the file")
         data = file.read()
         if time.time() - found.st_mtime > DAY:
-            os.utime(file.fileno())  # it is still of use
+            os.utime(file.fileno())  # marks the file as still in use
     if hashlib.sha256(data[CHECKSUM:]).digest() != data[:CHECKSUM]:
-        raise ValueError("its checksum is wrong")
+        raise ValueError("the checksum is wrong")
     return data[CHECKSUM:]
 
 
 def _sweep(folder: Path) -> None:
-    """Remove files that no process has used for long: loops of earlier versions, and files of processes that were killed."""
+    """Remove files that no process has used for long: loops of earlier versions, and files of processes that were
+    killed."""
     for path in folder.iterdir():
         with contextlib.suppress(OSError):  # another process may remove it at the same time
             if time.time() - path.lstat().st_mtime > UNUSED_DAYS * DAY:
@@ -184,7 +194,8 @@ def _hash(text: str) -> str:
 
 
 def _made_of(function: Any, seen: set[Any]) -> Iterator[str]:
-    """What numba takes as given when it compiles a function: what it calls, and values of names that it uses."""
+    """Yield everything that numba compiles into a function: the functions it calls and the values of the names it
+    uses."""
     if function in seen or not isinstance(function, FunctionType):
         return
     seen.add(function)
@@ -202,6 +213,6 @@ def _made_of(function: Any, seen: set[Any]) -> Iterator[str]:
 
 
 def _source(what: Any) -> str:
-    """The text of the module in which a function is defined, or of a module: by its hash."""
+    """Return the name and source hash of a module, or of the module that defines a function."""
     module = what if isinstance(what, ModuleType) else sys.modules[what.__module__]
     return f"{module.__name__} {_hash(inspect.getsource(module))}"

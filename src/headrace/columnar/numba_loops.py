@@ -1,7 +1,7 @@
 # mypy: disable-error-code="no-untyped-def"
-"""Loops over plain arrays that NumPy has not, or has much slower: compiled, without a copy, apart from everything else.
+"""Compiled loops over plain arrays that NumPy lacks or runs much slower. They make no copies.
 
-What they are given fits: no place is looked at that is not in the array. Callers see to that.
+The loops do not check bounds: callers guarantee that all positions are within the arrays.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from headrace.columnar.numba_cache import compile_cached, compile_inner
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
 
-DIGIT = 9  # bits: the places where the next of each digit goes stay in the innermost cache, and so do their pages
+DIGIT = 9  # bits; the table of positions per digit stays in the L1 cache, and its pages in the TLB
 DIGITS = 1 << DIGIT
-HASH_BITS = 3 * DIGIT  # of a million hashes, about four thousand share these with another
+HASH_BITS = 3 * DIGIT  # of a million hashes, about four thousand share these bits with another
 
 
 def order_by_bits(keys: Keys, low: int, bits: int) -> Keys:
-    """The keys by their bits from `low` on, of which they have so many; alike ones as they stand. What was given is used up.
+    """Sort keys by `bits` bits starting at bit `low`. Equal keys keep their order. The input array is overwritten.
 
-    Digit by digit from the lowest, each by counting: a fifth of what a sort by comparing takes.
+    A radix sort from the lowest digit; it takes a fifth of the time of a comparison sort.
     """
     passes = -(-bits // DIGIT)
     other = np.empty_like(keys)
@@ -33,9 +33,9 @@ def order_by_bits(keys: Keys, low: int, bits: int) -> Keys:
 
 
 def order_by_hash(hashed: Keys) -> Numbers:
-    """Row numbers by hash, alike ones as they stand.
+    """Return row numbers ordered by hash. Rows with equal hashes keep their order.
 
-    Some of its high bits tell nearly all hashes apart, so these are sorted; whoever then stands wrong has not far to go.
+    Sorts by the high bits, which distinguish nearly all hashes, and then moves the few misplaced rows.
     """
     own = max(len(hashed) - 1, 0).bit_length()
     bits = min(HASH_BITS, 64 - own)
@@ -47,28 +47,28 @@ def order_by_hash(hashed: Keys) -> Numbers:
 
 
 def whole_units(values: Numbers, least: int, unit: int) -> Numbers | None:
-    """How many units each is above the least; None: one is not a whole number of them above it."""
+    """Return how many units each value is above `least`, or None if a value is not a whole number of units above it."""
     found = np.empty(len(values), np.int64)
     return found if _whole(values, least, unit, 1.0 / unit, found) else None
 
 
 @compile_inner
 def copy_piece(source, target):
-    """Of slices, so that the compiler sees that no place is counted from behind: it then copies some at once."""
+    """Copy a slice. Loops over slices let the compiler assume nonnegative positions and copy several values at once."""
     for place in range(len(target)):
         target[place] = source[place]
 
 
 @compile_cached
 def gather(values, rows, target):
-    """Values by number, in that order."""
+    """Copy the values at these row numbers, in this order."""
     for place in range(len(rows)):
         target[place] = values[rows[place]]
 
 
 @compile_cached
 def _whole(values, least, unit, share, found):
-    """By a product that may be a little off, which the way back shows."""
+    """Divide by multiplication with `share`, and check each quotient exactly."""
     for place in range(len(values)):
         above = values[place] - least
         many = np.int64(above * share + 0.5)
@@ -80,7 +80,8 @@ def _whole(values, least, unit, share, found):
 
 @compile_cached
 def _by_digits(keys, other, next_, low, passes):
-    """Whether what is in order is in `other` in the end. next_: zeros, for each pass and digit."""
+    """Sort by counting, digit by digit. Return whether the sorted keys are in `other`. next_: zeros, one row per
+    pass."""
     mask = np.uint64(DIGITS - 1)
     for i in range(len(keys)):
         rest = keys[i] >> np.uint64(low)
@@ -106,7 +107,7 @@ def _by_digits(keys, other, next_, low, passes):
 
 @compile_cached
 def _put_right(keys, rows):
-    """Rows by key that nearly are."""
+    """Finish sorting rows that are nearly in the order of their keys (insertion sort)."""
     for place in range(1, len(rows)):
         row = rows[place]
         before = place
@@ -118,7 +119,7 @@ def _put_right(keys, rows):
 
 @compile_cached
 def merge_sorted(one, two, both):
-    """Two ascending lists as one."""
+    """Merge two ascending lists."""
     i, j = 0, 0
     while i < len(one) and j < len(two):
         first = one[i] <= two[j]
@@ -133,9 +134,10 @@ def merge_sorted(one, two, both):
 
 @compile_cached
 def number_sessions(keys, first, last, gap, numbers, latest):
-    """How many sessions there are; the number of each stretch's goes into `numbers`, the last time of each into `latest`.
+    """Return the number of sessions. Write the session of each stretch to `numbers` and the last time of each session
+    to `latest`.
 
-    Stretches stand by key, and by their first time within one.
+    Stretches must be sorted by key and, within a key, by first time.
     """
     many = -1
     for place in range(len(keys)):
@@ -150,7 +152,9 @@ def number_sessions(keys, first, last, gap, numbers, latest):
 
 @compile_cached
 def asof_positions(keys, at, others, others_at, found):
-    """For each the place of the last other of its key that is not later, or -1; both stand by key, and by time within one."""
+    """For each row, find the last row of the others with the same key that is not later, or -1. Both sides must be
+    sorted by key and time.
+    """
     place = -1
     for row in range(len(keys)):
         while place + 1 < len(others) and (

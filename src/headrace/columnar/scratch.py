@@ -1,12 +1,12 @@
-"""Scratch folders: temporary files of a process, such as spilled tuples and the state of a `collect`.
+"""Scratch folders: the temporary files of a process, such as spilled tuples and the state of a `collect`.
 
     every process has its own folder in a place    =>  the process created it, no other user can open it or predict its name
     a folder is removed                            =>  by its owner when it ends, or by the next process once its owner is dead
 
-A living owner holds a lock on its folder, which ends with the process however that ends; process numbers, which are
-used again, are never asked. On a local file system every lock is seen, so a folder without one is garbage, also one of an
-earlier boot of the machine. On any other file system, and where its type is not known, only the folders of this machine since
-its start are removed: the locks of other machines, which may share the place, may not be seen from here.
+A running owner holds a lock on its folder, which the system releases when the process ends. Process numbers are not
+used, because systems reuse them. On a local file system every lock is visible, so a folder without one is garbage, even
+from an earlier boot. On any other or unknown file system, only folders that this machine created since its start are
+removed, because the locks of other machines that share the file system may be invisible.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ from headrace.support.paths import is_local, lets_anyone_rename
 
 SCRATCH_VARIABLE = "HEADRACE_SCRATCH"
 _log = logging.getLogger(__name__)
-MOST_FOLDER_ATTEMPTS = 10  # a folder just made may be taken for a dead one before it is locked
+MOST_FOLDER_ATTEMPTS = 10  # another process may remove a new folder before it is locked
 
 _lock = threading.Lock()
-_own: dict[Path | None, tuple[Path, int]] = {}  # by place the folder, and the descriptor that holds its lock
+_own: dict[Path | None, tuple[Path, int]] = {}  # place -> (folder, descriptor that holds its lock)
 
 
 def own_folder(place: Path | None = None) -> Path:
-    """This process's folder: in the place that is chosen for all, or in another."""
+    """Return this process's scratch folder, in `place` or in the default location."""
     with _lock:
-        if place in _own and not _own[place][0].is_dir():  # removed by a program that cleans temporary folders
+        # another program removed it, such as a cleaner of temporary folders
+        if place in _own and not _own[place][0].is_dir():
             os.close(_own.pop(place)[1])
         if place not in _own:
             found = place or scratch_place()
@@ -51,7 +52,7 @@ def own_folder(place: Path | None = None) -> Path:
 
 @contextlib.contextmanager
 def temporary_folder(purpose: str) -> Iterator[Path]:
-    """A folder for one piece of work, in that of the process."""
+    """Yield a temporary folder within the process's scratch folder. It is deleted at the end."""
     folder = Path(tempfile.mkdtemp(prefix=f"{purpose}-", dir=own_folder()))
     try:
         yield folder
@@ -60,19 +61,21 @@ def temporary_folder(purpose: str) -> Iterator[Path]:
 
 
 def scratch_place() -> Path:
-    """The folder in which every process makes its own."""
+    """Return the folder in which every process creates its scratch folder."""
     place = Path(os.environ.get(SCRATCH_VARIABLE) or tempfile.gettempdir()).absolute()
-    way_out = f"set {SCRATCH_VARIABLE} to a folder of your own"
+    way_out = f"set {SCRATCH_VARIABLE} to a folder that only you can write"
     if not place.is_dir():
         raise EngineError(f"there is no folder {str(place)!r} for scratch files; {way_out}")
-    if lets_anyone_rename(place):  # usual in containers, where there is nobody else
-        _log.warning("in %r everybody may rename the folders of others; chmod +t it, or %s", str(place), way_out)
+    if lets_anyone_rename(place):  # common in containers, which have no other users
+        _log.warning("every user may rename other users' folders in %r; run chmod +t on it, or %s", str(place), way_out)
     return place
 
 
 @functools.cache
 def machine_id() -> str:
-    """This machine since it was started: whose locks can be seen. A container has its machine's."""
+    """Return an id of this machine's current boot, within which locks are visible. Containers have the id of their
+    host.
+    """
     try:
         booted = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -89,7 +92,7 @@ def _make(place: Path) -> tuple[Path, int]:
         try:
             path = Path(tempfile.mkdtemp(prefix=_prefix(machine_id()), dir=place))
         except OSError as error:
-            msg = f"cannot make a folder in {str(place)!r}: {error.strerror}; set {SCRATCH_VARIABLE} to a folder of your own"
+            msg = f"cannot create a folder in {str(place)!r}: {error.strerror}; set {SCRATCH_VARIABLE} to a folder that only you can write"
             raise EngineError(msg) from None
         if (descriptor := _hold(path)) is not None:
             return path, descriptor
@@ -97,7 +100,7 @@ def _make(place: Path) -> tuple[Path, int]:
 
 
 def _hold(path: Path) -> int | None:
-    """The lock of a folder of ours; None when it lives, is gone or was never ours."""
+    """Lock a folder and return the descriptor. None: its owner is running, it is gone, or it is another user's."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -115,13 +118,13 @@ def _hold(path: Path) -> int | None:
 
 
 def _sweep(place: Path) -> None:
-    """Remove what dead processes of this user left here."""
+    """Remove the folders of this user's dead processes."""
     try:
         owner = "[0-9a-f]{16}" if is_local(place) else machine_id()
-        pattern = re.compile(_prefix(owner) + "[a-z0-9_]{8}")  # as mkdtemp makes them
+        pattern = re.compile(_prefix(owner) + "[a-z0-9_]{8}")  # the pattern of mkdtemp
         with os.scandir(place) as entries:
             found = [Path(entry.path) for entry in entries if pattern.fullmatch(entry.name)]
-    except OSError:  # a place that may be written and not listed
+    except OSError:  # a folder that may be written but not listed
         return
     for path in found:
         if (descriptor := _hold(path)) is not None:
@@ -131,7 +134,7 @@ def _sweep(place: Path) -> None:
 
 @atexit.register
 def _leave() -> None:
-    """And take along what Spark's Python workers left: they are never asked to leave, only killed."""
+    """Remove this process's folders and those of Spark's Python workers, which Spark kills without cleanup."""
     while _own:
         _, (path, descriptor) = _own.popitem()
         shutil.rmtree(path, ignore_errors=True)
@@ -140,7 +143,9 @@ def _leave() -> None:
 
 
 def _after_fork() -> None:
-    """A child makes its own; its copy of the descriptor would keep the parent's folder alive beyond the parent."""
+    """Let a forked child create its own folders. Its copy of the descriptor would keep the parent's lock after the
+    parent ends.
+    """
     global _lock
     _lock = threading.Lock()
     while _own:

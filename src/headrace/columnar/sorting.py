@@ -1,12 +1,12 @@
-"""The order of rows by several columns, most of which need not be looked at.
+"""Sorting of rows by several columns, reading only as many columns as needed.
 
-The bits of the first columns, as many as fit above the row's own number, make one 64-bit number per row; to sort those is
-fast. Only rows that are alike so far go on to the next round, with the run of alike rows that each is in and with the bits
-and columns that are left. Values whose order is not that of a few bits (text, decimals) are left to Arrow when they decide.
+The leading bits of the first columns and the row's number are packed into one 64-bit number per row, which sorts fast.
+Only rows that are still equal take part in the next round, which sorts them by the remaining bits and columns within
+their run of equal rows. Columns that have no short integer code (text, decimals) are sorted by Arrow when they are
+needed.
 
-Invariant: the codes of a column stand to each other as its values do: nulls last, NaN above the numbers and equal to
-itself, -0.0 equal to 0.0. Rows that are equal in all columns stay as they stand. Text is never put into one chunk,
-which holds no more than 2 GiB.
+Invariant: codes have the order of their values: nulls last, NaN above all numbers and equal to itself, -0.0 equal to
+0.0. Rows that are equal in all columns keep their order. Text is never put into one chunk, which holds at most 2 GiB.
 """
 
 from __future__ import annotations
@@ -27,22 +27,24 @@ Codes = npt.NDArray[np.uint64]
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 WORD_BITS = 64
-FEW_ROWS = 1_000  # rows: Arrow has sorted them before the codes are made
-CACHED_ROWS = 1 << 16  # rows whose codes are made together: they stay in the processor's cache
-SPARE_BITS = 12  # bits more than the number of rows has tell most of them apart
-UNITS = (1_000_000, 1_000)  # times are often whole seconds or milliseconds, which take 20 or 10 bits less
+FEW_ROWS = 1_000  # Arrow sorts fewer rows faster than codes are computed
+CACHED_ROWS = 1 << 16  # rows whose codes are computed at once, so that they stay in the CPU's cache
+SPARE_BITS = 12  # extra bits beyond the row number's that make most rows distinct
+UNITS = (1_000_000, 1_000)  # many times are whole seconds or milliseconds, which need 20 or 10 bits less
 CODED = (pa.types.is_floating, pa.types.is_boolean, pa.types.is_temporal, pa.types.is_integer)
-NO_OVERFLOW = 1 << 62  # no sum below it is out of range
+NO_OVERFLOW = 1 << 62  # sums below this do not overflow
 SIGN, LAST = np.uint64(1 << 63), np.uint64((1 << 64) - 1)
 
 
 def sort_order(columns: Sequence[Column]) -> Numbers:
-    """Row numbers by these columns, none of them nested: nulls last, NaN above the numbers, text by its bytes."""
+    """Return the row numbers in the order of these columns, which must not be nested: nulls last, NaN above all
+    numbers, text by bytes.
+    """
     if len(columns[0]) < FEW_ROWS:
         return _by_arrow(columns)
     found: Numbers = np.arange(len(columns[0]))
-    given: Numbers | None = None  # all, as they stand
-    alike: slice | Numbers = slice(None)  # places in `found`: their rows are not told apart yet
+    given: Numbers | None = None  # None: all rows in their original order
+    alike: slice | Numbers = slice(None)  # positions in `found` of rows that are still equal
     runs, rest, left = _KeyBits(np.zeros(len(found), np.uint64), 0), None, list(columns)
     while len(rows := found[alike]) > 1 and (left or rest):
         own = (len(rows) - 1).bit_length()
@@ -64,14 +66,14 @@ def sort_order(columns: Sequence[Column]) -> Numbers:
 
 @dataclass(frozen=True)
 class _KeyBits:
-    """Numbers below 2 ** bits, one per row."""
+    """Integers below 2 ** bits, one per row."""
 
     codes: npt.NDArray[Any]
     bits: int
-    least: int = 0  # to be subtracted from the codes, which are numbers of any kind then
+    least: int = 0  # offset that is subtracted from the codes, which then have any integer type
 
     def cut(self, bits: int) -> tuple[_KeyBits, _KeyBits]:
-        """The highest bits, and the others."""
+        """Split into the highest bits and the remaining bits."""
         low, codes = self.bits - bits, _packed([self])
         return _KeyBits(codes >> np.uint64(low), bits), _KeyBits(codes & np.uint64((1 << low) - 1), low)
 
@@ -79,9 +81,10 @@ class _KeyBits:
 def _fitting(
     rest: _KeyBits | None, left: list[Column], rows: Numbers | None, room: int, enough: int
 ) -> tuple[list[_KeyBits], _KeyBits | None]:
-    """(what tells rows apart, most important first: enough bits if there is room; what had none of a column's bits).
+    """Return the next key parts, most important first, that fit into `room` bits, and the unused bits of the last
+    column.
 
-    Columns that were used are taken out of `left`.
+    Columns that were used are removed from `left`.
     """
     parts: list[_KeyBits] = []
     last = max(room - enough, 0)
@@ -98,13 +101,13 @@ def _fitting(
 
 
 def _packed(parts: Sequence[_KeyBits]) -> Codes:
-    """The parts beside each other in one number per row, the first on top."""
+    """Pack the parts into one number per row, the first part in the highest bits."""
     key = np.zeros(len(parts[0].codes), np.uint64)
     for start in range(0, len(key), CACHED_ROWS):
         piece = key[start : start + CACHED_ROWS]
         for part in parts:
             if part.bits:
-                piece <<= np.uint64(part.bits % WORD_BITS)  # of 64 bits: it stands alone, above nothing
+                piece <<= np.uint64(part.bits % WORD_BITS)  # a part of 64 bits is alone, so nothing is above it
                 piece |= part.codes[start : start + CACHED_ROWS].astype(np.uint64) - np.uint64(
                     part.least % (1 << WORD_BITS)
                 )
@@ -112,7 +115,9 @@ def _packed(parts: Sequence[_KeyBits]) -> Codes:
 
 
 def _sorted(key: Codes, bits: int, own: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-    """(row numbers by the key, which has so many bits, equal ones as they stand; whether each row after the first is like the one before it)."""
+    """Sort by the key's `bits` bits, keeping the order of equal rows. Return the row numbers, and for each row after
+    the first whether its key equals the previous one.
+    """
     key <<= np.uint64(own)
     key |= np.arange(len(key), dtype=np.uint64)
     key = numba_loops.order_by_bits(key, own, bits)
@@ -122,7 +127,7 @@ def _sorted(key: Codes, bits: int, own: int) -> tuple[Numbers, npt.NDArray[np.bo
 
 
 def _numbered(begins: npt.NDArray[np.bool_]) -> _KeyBits:
-    """The run that each row is in."""
+    """Number the runs of equal rows."""
     runs = np.cumsum(begins)
     return _KeyBits((runs - 1).astype(np.uint64), (int(runs[-1]) - 1).bit_length() if len(runs) else 0)
 
@@ -133,13 +138,13 @@ def _table(columns: Sequence[Column]) -> pa.Table:
 
 def _by_arrow(columns: Sequence[Column]) -> Numbers:
     table = _table([_sortable(column) for column in columns])
-    keys = [(name, "ascending") for name in table.column_names]  # those of the columns may look like paths
+    keys = [(name, "ascending") for name in table.column_names]  # column names could be parsed as paths
     found: Numbers = pc.sort_indices(table, sort_keys=keys).to_numpy()
     return found
 
 
 def _sortable(values: Column) -> Column:
-    """Arrow does not sort the small decimals."""
+    """Return a column that Arrow can sort. It cannot sort 32-bit and 64-bit decimals."""
     small = pa.types.is_decimal32(values.type) or pa.types.is_decimal64(values.type)
     return values.cast(pa.decimal128(38, values.type.scale)) if small else values
 
@@ -148,7 +153,7 @@ def _sortable(values: Column) -> Column:
 
 
 def _coded(column: Column, rows: Numbers | None) -> _KeyBits | None:
-    """Some rows of a column as numbers of as few bits as hold them; None: its order is not that of numbers."""
+    """Return rows of a column as integers of the fewest bits, or None if the column has no integer code."""
     if column.null_count == len(column):
         return _KeyBits(np.zeros(len(column) if rows is None else len(rows), np.uint64), 0)
     if not any(has(column.type) for has in CODED):
@@ -168,7 +173,7 @@ def _coded(column: Column, rows: Numbers | None) -> _KeyBits | None:
 
 
 def _of_numbers(column: pa.Array, units: Sequence[int]) -> _KeyBits | None:
-    """Less the smallest; a null is one more than the largest."""
+    """Code integers as their distance from the smallest. A null is one more than the largest."""
     extremes = pc.min_max(column)
     low, high = extremes["min"].as_py(), extremes["max"].as_py()
     if column.null_count:
@@ -188,9 +193,9 @@ def _of_numbers(column: pa.Array, units: Sequence[int]) -> _KeyBits | None:
 
 
 def _of_doubles(column: pa.Array) -> _KeyBits:
-    """The bits of a double as they are stored, but for the sign, stand to each other as the numbers do."""
-    values = np.asarray(column.cast(pa.float64()).fill_null(np.nan)) + 0.0  # -0.0 becomes 0.0
-    values[np.isnan(values)] = np.nan  # there are many
+    """Code doubles by their bits. With the sign adjusted, the bits have the order of the numbers."""
+    values = np.asarray(column.cast(pa.float64()).fill_null(np.nan)) + 0.0  # turns -0.0 into 0.0
+    values[np.isnan(values)] = np.nan  # gives all NaNs the same bits
     bits = values.view(np.uint64)
     codes = np.where(bits & SIGN, ~bits, bits | SIGN)
     if column.null_count:

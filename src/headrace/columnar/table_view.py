@@ -1,7 +1,7 @@
-"""Tables and schemas for people: as text on a terminal and as HTML in a notebook.
+"""Display of tables and schemas: as text on a terminal and as HTML in a notebook.
 
-Invariant: data cannot act. A value or a name may hold anything; what is not visible is shown as an escape, and HTML has it
-as text.
+Invariant: data cannot inject markup or control characters. Invisible characters are shown as escapes, and HTML is
+escaped.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from headrace.support.terminal_text import printable
 if TYPE_CHECKING:
     from rich.table import Table
 
-HTML_ROWS = 20  # of a table in a notebook
-LONGEST_CELL = 300  # characters of a value in a notebook
+HTML_ROWS = 20  # rows shown in a notebook
+LONGEST_CELL = 300  # characters of a value shown in a notebook
 CELL = 'style="text-align: left; padding: 2px 8px; white-space: pre-wrap"'
 
 
 def grid(table: pa.Table, rows: int) -> Table:
-    """Return the first rows as a table of `rich`, whatever brackets the data has."""
+    """Return the first rows as a `rich` table. Brackets in the data are not markup."""
     from rich.table import Table
     from rich.text import Text
 
@@ -57,7 +57,7 @@ def schema_html(schema: pa.Schema) -> str:
 
 
 def table_html(table: pa.Table, rows: int = HTML_ROWS) -> str:
-    """Return the first rows of a table as an HTML table, and how many rows and columns it has."""
+    """Return the first rows of a table as an HTML table, with the number of rows."""
     some = table.slice(0, rows)
     heads = [f"{field.name}\n{field.type}" for field in table.schema]
     cells = [[value_text(column[row]) for column in some.columns] for row in range(some.num_rows)]
@@ -67,14 +67,14 @@ def table_html(table: pa.Table, rows: int = HTML_ROWS) -> str:
 
 
 def html_table(heads: list[str], rows: list[list[str]]) -> str:
-    """Return texts as an HTML table."""
+    """Return texts as an HTML table. Long cells are truncated."""
     head = "".join(f"<th {CELL}>{text_html(text)}</th>" for text in heads)
     body = "".join(f"<tr>{''.join(f'<td {CELL}>{text_html(_cut(text))}</td>' for text in row)}</tr>" for row in rows)
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def text_html(text: str) -> str:
-    """Return text that HTML shows as it is; lines stay."""
+    """Escape text for HTML. Line breaks are kept."""
     return escape(printable(text, lines=True))
 
 

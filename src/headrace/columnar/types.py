@@ -1,7 +1,7 @@
-"""Which columns a stream may have.
+"""The column names and types that a stream may have.
 
-Invariant: a schema that went through `stream_schema` has exactly one event time, the column `ts` (microseconds,
-UTC), names that no part of the system can confuse, and types that Arrow, DuckDB and Spark all carry unchanged.
+Invariant: a schema from `stream_schema` has exactly one event time, the column `ts` (microseconds, UTC), no reserved or
+ambiguous names, and only types that Arrow, DuckDB and Spark all represent without loss.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ BOUNDS = {
     "window_end": "the end of the window, which every result over time windows or sessions has",
 }
 LONGEST_NAME = 255
-RESERVED = "__"  # columns that headrace adds on the way begin with this
-SUBSTREAM = "__substream"  # beside a tuple on its way: where a split sends it
+RESERVED = "__"  # prefix of columns that headrace adds internally
+SUBSTREAM = "__substream"  # internal column: the substream to which a split sends the tuple
 
 
 class JoinColumn(NamedTuple):
@@ -35,11 +35,11 @@ class JoinColumn(NamedTuple):
 
 
 def stream_schema(raw: pa.Schema, time: str) -> pa.Schema:
-    """The schema of a source with its time column renamed to `ts`."""
+    """Return the schema of a source with its time column renamed to `ts`."""
     if time not in raw.names:
         raise QueryError(f"there is no time column {time!r}; the source has {', '.join(raw.names)}")
     if twin := next((name for name in raw.names if name != time and fold_name(name) == TS), None):
-        msg = f"the source has a column {twin!r} beside its time column {time!r}; 'ts' is the event time here; rename it first"
+        msg = f"the source has a column {twin!r} beside its time column {time!r}; 'ts' is headrace's name of the event time; rename the column first"
         raise QueryError(msg)
     check_names(raw.names)
     _check_time(raw.field(time))
@@ -59,7 +59,7 @@ def _check_time(field: pa.Field) -> None:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Refuse names that are empty, too long, reserved, or twins of each other."""
+    """Raise if names are empty, too long, reserved, or equal up to case and Unicode form."""
     names = list(names)
     for name in names:
         _check_name(name)
@@ -67,7 +67,7 @@ def check_names(names: Iterable[str]) -> None:
 
 
 def refuse_added_names(names: Iterable[str], added: Mapping[str, str], verb: str) -> None:
-    """Refuse columns whose names the verb itself gives to columns of its results; added: what those mean."""
+    """Raise if a column has the name of a column that the verb adds. `added` maps those names to their meaning."""
     for name in names:
         own = fold_name(name)
         if own in added:
@@ -97,13 +97,13 @@ def _check_name(name: str) -> None:
     if len(name) > LONGEST_NAME:
         raise QueryError(f"a column name has {len(name)} characters; at most {LONGEST_NAME}; it begins {name[:30]!r}")
     if name.startswith(RESERVED):
-        raise QueryError(f"column names that begin with '{RESERVED}' are headrace's own; found {name!r}; rename it")
+        raise QueryError(f"column names that begin with '{RESERVED}' are reserved; found {name!r}; rename the column")
     if not name.isprintable():
-        raise QueryError(f"a column name has a character that cannot be printed; found {name!r}; rename it")
+        raise QueryError(f"a column name has an unprintable character; found {name!r}; rename the column")
 
 
 def plain_type(kind: pa.DataType, name: str) -> pa.DataType:
-    """The one type that headrace uses for this kind of value, or an error that says what to do."""
+    """Return the type that streams use for values of this type. Raise if there is none."""
     t = pa.types
     if t.is_dictionary(kind):
         return plain_type(kind.value_type, name)
@@ -111,7 +111,7 @@ def plain_type(kind: pa.DataType, name: str) -> pa.DataType:
         return pa.string()
     if t.is_large_binary(kind) or t.is_fixed_size_binary(kind) or t.is_binary_view(kind):
         return pa.binary()
-    if t.is_timestamp(kind):  # of nanoseconds too, which must be whole microseconds: a cast that loses some fails
+    if t.is_timestamp(kind):  # also nanoseconds: a cast fails if they are not whole microseconds
         return pa.timestamp("us", "UTC") if kind.tz else pa.timestamp("us")
     if t.is_date64(kind):
         return pa.date32()
@@ -135,7 +135,7 @@ def _refused(kind: pa.DataType) -> bool:
     return bool(
         isinstance(kind, pa.BaseExtensionType)
         or t.is_null(kind)
-        or t.is_struct(kind)  # without a field: no Parquet file holds it
+        or t.is_struct(kind)  # a struct without fields cannot be stored in Parquet
         or t.is_interval(kind)
         or t.is_duration(kind)
         or t.is_float16(kind)
@@ -148,42 +148,42 @@ def _refused(kind: pa.DataType) -> bool:
 
 
 def refuse_nanoseconds(rows: pa.Table) -> None:
-    """Refuse times with nanoseconds that microseconds do not hold; a type of nanoseconds alone loses nothing."""
+    """Raise if a time has a fraction of a microsecond. Nanosecond types with whole microseconds are allowed."""
     for field, column in zip(rows.schema, rows.columns, strict=True):
         if getattr(field.type, "unit", None) == "ns" and not pa.types.is_duration(field.type):
             try:
                 column.cast(plain_type(field.type, field.name))
             except pa.ArrowInvalid as error:
-                msg = f"column {field.name!r} has nanoseconds; times are kept in microseconds ({error}); round it and cast it to timestamp[us] first"
+                msg = f"column {field.name!r} has nanoseconds, but streams have microseconds ({error}); round the column and cast it to timestamp[us] first"
                 raise QueryTypeError(msg) from None
 
 
 def has_float(kind: pa.DataType) -> bool:
-    """Whether a value of this type can hold a floating point number."""
+    """Return whether values of this type can contain floating point numbers."""
     if pa.types.is_nested(kind):
         return any(has_float(kind.field(i).type) for i in range(kind.num_fields))
     return bool(pa.types.is_floating(kind))
 
 
 def public_text(text: str) -> str:
-    """Words about an operator: the substream by its plain name."""
+    """Replace internal column names in the text of an operator by public ones."""
     return text.replace(SUBSTREAM, SUBSTREAM.strip("_"))
 
 
 def unnested_schema(schema: pa.Schema, column: str, elements: pa.Schema, index: str | None) -> pa.Schema:
-    """Return the schema with `elements` in place of a column, and the column `index` last, if it is not None."""
+    """Return the schema with `elements` in place of `column`, and with the column `index` last unless it is None."""
     fields = [each for field in schema for each in (elements if field.name == column else [field])]
     return pa.schema([*fields, *([] if index is None else [pa.field(index, pa.int64())])])
 
 
 def describe_schema(schema: pa.Schema) -> list[list[str]]:
-    """A schema as JSON: names and types in order."""
+    """Return a schema as JSON: names and types in order."""
     return [[field.name, str(field.type)] for field in schema]
 
 
 def value_text(value: pa.Scalar) -> str:
-    """A value for people; times that Python has no dates for as the numbers that they are."""
+    """Format a value. Times outside Python's range are shown as numbers."""
     try:
         return str(value.as_py())
-    except (OverflowError, ValueError):  # a time beyond Python's, or text that is none
+    except (OverflowError, ValueError):  # a time outside Python's range, or invalid text
         return str(getattr(value, "value", "?"))

@@ -1,7 +1,8 @@
-"""Values as plain Python: for `<` and `==` as streams have them, and as text.
+"""Values as plain Python objects that compare in the order of streams, and values as text.
 
-Invariant: `sort_key(a) < sort_key(b)` iff a stands before b in a sequence, `sort_key(a) == sort_key(b)` iff they are the same value.
-For the reference and for what compares answers; the engine orders and groups in DuckDB and Arrow and uses none of this.
+Invariant: `sort_key(a) < sort_key(b)` iff a is before b in a sequence, and `sort_key(a) == sort_key(b)` iff they are
+the same value. The reference and the comparison of results use this module. The engine does not: it sorts and groups in
+DuckDB and Arrow.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ Key = tuple[Any, ...]
 
 
 def comparable_values(column: Any) -> list[Any]:
-    """A column as Python values that compare as they should: times as numbers, text as bytes."""
+    """Return a column as Python values that compare correctly: times as numbers, text as bytes."""
     wanted = _comparable_type(column.type)
     plain: list[Any] = (column if wanted == column.type else column.cast(wanted)).to_pylist()
     return plain
@@ -42,7 +43,8 @@ def _comparable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def sort_key(value: Any, leaf: Callable[[Any], Any] = lambda number: number) -> Key:
-    """A value for `<` and `==`: NaN above the numbers, null last, lists and structs element by element."""
+    """Return a key for `<` and `==`: NaN above all numbers, null last, lists and structs compared element by
+    element."""
     match value:
         case None:
             return (2,)
@@ -57,7 +59,7 @@ def sort_key(value: Any, leaf: Callable[[Any], Any] = lambda number: number) -> 
 
 
 def rows_text(table: pa.Table) -> list[str]:
-    """Rows as text, times of any year included."""
+    """Format rows as text, including times outside Python's range."""
     fields = [f"CAST({duck.quote(name)} AS VARCHAR)" for name in table.column_names]
     columns = duck.run_select(f"SELECT {', '.join(fields)} FROM __rows", {"__rows": table}).columns
     named = [[f"{name}={v}" for v in c.to_pylist()] for name, c in zip(table.column_names, columns, strict=True)]

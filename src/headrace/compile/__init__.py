@@ -1,15 +1,15 @@
-"""From the query a user wrote to the plan the engine runs, pass by pass.
+"""The compiler: passes that turn the query a user wrote into the plan the engine runs.
 
-    normalise conditions on one side of a join go below it; what runs on substreams becomes ordinary operators
-    cut       at the stateful operators: one stage, and so one exchange, for each
-    coalesce  operators that are partitioned alike into one stage: no exchange between them
-    prune     columns that nobody reads go no further than the end of an edge
-    route     how tuples find the slots of each subquery, and what the alternatives would have cost
-    allocate  how many slots each would get by its cost
-    bind      a plan, perhaps edited, bound to the query again: what the engine is to do
+    normalise  moves conditions on one side of a join before it; lowers operators on substreams to ordinary operators
+    cut        cuts at the stateful operators: one stage, and so one exchange, for each
+    coalesce   puts operators with the same partitioning into one stage, without an exchange between them
+    prune      drops columns that no later operator reads at the end of an edge
+    route      chooses how tuples are routed to the slots of each subquery, and estimates the alternatives
+    allocate   gives each subquery a number of slots by its cost
+    bind       checks a plan, possibly edited, against the query, and returns the engine's plan
 
-Strategies, to compare: `subquery` is all of it; `query` does not coalesce; `operator` cuts at every operator, stateless ones
-too. How state is grouped, and which columns it holds, does not depend on the strategy, so a run may go on under another
+Strategies: `subquery` runs all passes; `query` does not coalesce; `operator` cuts at every operator, stateless ones
+too. The grouping and the columns of state do not depend on the strategy, so a run may continue under another
 one.
 """
 
@@ -44,7 +44,7 @@ def _cut(draft: PlanDraft) -> PlanDraft:
 
 
 def _coalesce(draft: PlanDraft) -> PlanDraft:
-    """Together where the strategy wants it; grouped alike under every strategy."""
+    """Coalesce under the strategy `subquery`. Groupings are the same under every strategy."""
     together = coalesce(draft.physical)
     if draft.strategy == "subquery":
         return replace(draft, physical=together)
@@ -55,7 +55,7 @@ def _coalesce(draft: PlanDraft) -> PlanDraft:
 
 
 def _prune(draft: PlanDraft) -> PlanDraft:
-    """State holds the same columns under every strategy."""
+    """Drop unread columns. State holds the same columns under every strategy."""
     if draft.strategy == "subquery":
         return replace(draft, physical=prune(draft.physical, draft.held))
     together = prune(coalesce(cut(draft.roots, draft.ordered)), draft.held)
@@ -66,9 +66,9 @@ PASSES: tuple[Callable[[PlanDraft], PlanDraft], ...] = (_normalise, _cut, _coale
 
 
 class CompiledQuery:
-    """A query whose plans are compiled once each: by strategy, and by the columns that a state holds.
+    """A query whose plans are compiled once for each strategy and each set of columns in state.
 
-    roots: one node for each result; `ordered[i]` asks for result i in sequence.
+    roots: one node for each result; `ordered[i]` requires result i in sequence.
     """
 
     def __init__(self, roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None) -> None:
@@ -78,21 +78,21 @@ class CompiledQuery:
         self._pruned: dict[tuple[str, frozenset[tuple[tuple[str, int], Names]]], PlanDraft] = {}
 
     def over(self, roots: Sequence[nodes.Node]) -> CompiledQuery:
-        """Return the same query over other nodes, such as sources with fewer columns."""
+        """Return the same query with other root nodes, such as nodes over sources with fewer columns."""
         same = len(roots) == len(self.roots) and all(one is two for one, two in zip(roots, self.roots, strict=True))
         return self if same else CompiledQuery(roots, self.ordered)
 
     def physical(
         self, strategy: str = "subquery", *, routers: Routers | None = None, held: Held | None = None
     ) -> p.PhysicalPlan:
-        """Return what the engine runs.
+        """Return the engine's plan.
 
-        held: the columns that the state of operators has, which are at least those that the compiler would give it.
+        held: the columns that the operators' state has, at least those that the compiler would choose.
         """
         return with_routers_applied(self._draft(strategy, held or {}).physical, routers or {})
 
     def missing_columns(self, held: Held) -> Held:
-        """Return the columns of operators' inputs that the query reads and that their state does not have."""
+        """Return the columns of operators' inputs that the query reads but their state does not have."""
         return columns_missing(self._unpruned("subquery").physical, held)
 
     def plan(
@@ -102,12 +102,12 @@ class CompiledQuery:
         figures: Figures | None = None,
         costs: Mapping[str, float] | None = None,
     ) -> Plan:
-        """Return the plan as a user sees it. A given cost counts instead of the measured one."""
+        """Return the plan that users see. `costs` replace measured costs."""
         check_strategy(strategy)
         check_slots(slots)
         for name, cost in (costs or {}).items():
             if not is_number(cost) or not 0 <= cost <= LARGEST_FIGURE:
-                raise QueryError(f"the cost of {name} must be microseconds per tuple; found {cost!r}")
+                raise QueryError(f"the cost of {name} must be a number of microseconds per tuple; found {cost!r}")
         draft = replace(self._draft(strategy, {}), slots=slots, figures=figures, costs=costs or {})
         plan = reduce(lambda done, step: step(done), PASSES[4:], draft).plan
         assert plan is not None
@@ -115,7 +115,7 @@ class CompiledQuery:
         known = [subquery.name for subquery in plan.subqueries]
         for name in costs or {}:
             if name not in known:
-                raise QueryError(f"there is no subquery {name!r} to give a cost; there are {', '.join(known)}")
+                raise QueryError(f"costs name an unknown subquery {name!r}; the subqueries are {', '.join(known)}")
         return plan
 
     def _unpruned(self, strategy: str) -> PlanDraft:
@@ -126,7 +126,7 @@ class CompiledQuery:
 
     def _draft(self, strategy: str, held: Held) -> PlanDraft:
         if held and held == columns_held_in(self._draft("subquery", {}).physical):
-            held = {}  # an unchanged query: the state has what the compiler gives it
+            held = {}  # an unchanged query: state has the columns that the compiler chooses
         key = (strategy, frozenset(held.items()))
         if key not in self._pruned:
             self._pruned[key] = _prune(replace(self._unpruned(strategy), held=held))
@@ -140,7 +140,7 @@ def compile_query(
     routers: Routers | None = None,
     held: Held | None = None,
 ) -> p.PhysicalPlan:
-    """Return what the engine runs for one or more results: `CompiledQuery.physical` of a query that is used once."""
+    """Return the engine's plan for one or more results, as `CompiledQuery.physical` does."""
     return CompiledQuery(roots, ordered).physical(strategy, routers=routers, held=held)
 
 
@@ -152,22 +152,22 @@ def plan_of(
     figures: Figures | None = None,
     costs: Mapping[str, float] | None = None,
 ) -> Plan:
-    """Return the plan as a user sees it: `CompiledQuery.plan` of a query that is used once."""
+    """Return the plan that users see, as `CompiledQuery.plan` does."""
     return CompiledQuery(roots, ordered).plan(strategy, slots, figures, costs)
 
 
 def _demand_finite(plan: Plan) -> None:
-    """Figures that are large, one by one, can multiply to what is no number any more."""
+    """Raise if an estimate overflows, because products of large figures can become infinite."""
     for subquery in plan.subqueries:
         for numbers in (subquery.numbers, *(option.numbers for option in subquery.rejected)):
             for name, value in vars(numbers).items():
                 if not is_number(value):
-                    msg = f"by these figures {name} of {subquery.name} would be {value}; are they in tuples per second?"
+                    msg = f"with these figures {name} of {subquery.name} would be {value}; check that the rates are in tuples per second"
                     raise QueryError(msg)
 
 
 def with_groupings_of(other: p.PhysicalPlan, plan: p.PhysicalPlan) -> p.PhysicalPlan:
-    """The plan with the groupings that the same operators have in another."""
+    """Return the plan with the groupings that the same operators have in another plan."""
     groupings = {operator.name: operator.groupings for operator in other.operators}
     operators = tuple(replace(o, groupings=groupings.get(o.name, o.groupings)) for o in plan.operators)
     return replace(plan, operators=operators)

@@ -1,8 +1,9 @@
-"""How many slots every subquery would get if each had slots of its own: in proportion to cost x tuples.
+"""Allocation of slots: the number of slots of each subquery if each had separate slots, in proportion to cost x tuples.
 
-Whole numbers, at least one each, the next slot always to the subquery that the others wait for; what they then wait is
-idle capacity. Spark's dependent stages take turns, so a run gives all slots to each; shares bind where subqueries
-run side by side (branches in one stage) and under the strategy that gives every operator slots of its own.
+Each subquery gets at least one slot. Each further slot goes to the subquery that limits the throughput; the time that
+the others wait for it is idle capacity. Spark's dependent stages take turns, so a run gives all slots to each stage.
+The shares matter only where subqueries run in parallel (branches of one stage) and under the strategy that gives every
+operator separate slots.
 """
 
 from __future__ import annotations
@@ -19,23 +20,23 @@ from headrace.compile.subqueries import Plan, Subquery
 
 @dataclass(frozen=True)
 class SlotShares:
-    """Slots of every subquery, how busy each is when all run as fast as they can, and the capacity left idle."""
+    """The slots of each subquery, how busy each is at the highest common rate, and the idle capacity."""
 
     slots: tuple[int, ...]
     busy: tuple[float, ...]
     idle: float
-    bottleneck: int  # the one that all others wait for
+    bottleneck: int  # index of the subquery that limits the throughput
 
 
 def slot_shares(work: Sequence[float], slots: int) -> SlotShares | None:
-    """The paper's rule; None when there are fewer slots than subqueries."""
+    """Return the shares by the papers' rule, or None if there are fewer slots than subqueries."""
     if not work or len(work) > slots:
         return None
     even = [1 / len(work)] * len(work) if sum(work) == 0 else [w / sum(work) for w in work]
     given = [1] * len(work)
     waited_for = [(-part, i) for i, part in enumerate(even)]
     heapify(waited_for)
-    for _ in range(slots - len(work)):  # the next slot to whoever the others wait for
+    for _ in range(slots - len(work)):  # the next slot goes to the subquery that limits the throughput
         i = waited_for[0][1]
         given[i] += 1
         heapreplace(waited_for, (-even[i] / given[i], i))
@@ -46,7 +47,7 @@ def slot_shares(work: Sequence[float], slots: int) -> SlotShares | None:
 
 
 def allocate(draft: PlanDraft) -> PlanDraft:
-    """Shares of all subqueries; where they bind, the routes once more with these slots."""
+    """Compute the shares of all subqueries. Where shares matter, choose the routes again for these slots."""
     assert draft.plan is not None
     plan = _with_costs(draft.plan, draft.costs)
     found = slot_shares([work_per_second(s) for s in plan.subqueries], plan.slots)
@@ -65,18 +66,18 @@ def allocate(draft: PlanDraft) -> PlanDraft:
 
 
 def work_per_second(subquery: Subquery) -> float:
-    """Microseconds of work per second."""
+    """Return the microseconds of work per second."""
     return (subquery.cost if subquery.cost is not None else 1.0) * subquery.numbers.arriving
 
 
 def _with_costs(plan: Plan, costs: Mapping[str, float]) -> Plan:
-    """Given costs instead of measured ones."""
+    """Replace measured costs by given costs."""
     given = [replace(s, cost=costs.get(s.name, s.cost)) for s in plan.subqueries]
     return replace(plan, subqueries=tuple(given))
 
 
 def _side_by_side(branches: Sequence[Subquery], slots: int) -> dict[str, tuple[int, int]]:
-    """Subqueries of one stage on slots of their own, one behind the other."""
+    """Give the subqueries of one stage separate, consecutive slots."""
     found = slot_shares([work_per_second(s) for s in branches], slots) if len(branches) > 1 else None
     if found is None:
         return {}

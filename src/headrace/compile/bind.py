@@ -1,8 +1,8 @@
-"""A plan bound to a query: what does not fit is refused, saying where; what fits decides the layouts of a run.
+"""Validation of a plan against a query, and the layouts that the plan requires.
 
-Within its rules a plan may be edited by hand: the slots of a subquery (at least one, at most those of the plan), the
-shape of a grid, the bounds of ranges. What a query computes cannot be edited: operators, routers' columns and inputs
-must be those that the compiler gives.
+A user may edit a plan within these limits: the slots of a subquery (from one up to those of the plan), the shape of a
+grid, the bounds of ranges. What a query computes cannot be edited: operators, inputs and the routers' columns must be
+those that the compiler chooses.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ LayoutChooser = Callable[[Operator, int, int], Layout | None]  # (operator, grou
 
 
 def bind_plan(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tuple[p.PhysicalPlan, LayoutChooser]:
-    """Return what the engine runs and the layouts that the plan asks for. A plan that does not fit the query is refused.
+    """Return the engine's plan and the function that returns the plan's layouts. Raise if the plan does not fit the
+    query.
 
-    held: the columns that the state of operators has (`CompiledQuery.physical`).
+    held: the columns that the operators' state has (see `CompiledQuery.physical`).
     """
     check_strategy(plan.strategy)
     check_slots(plan.slots, "the plan: slots")
@@ -36,7 +37,7 @@ def bind_plan(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tup
     if len(plan.subqueries) != len(own.subqueries) or plan.shuffles != own.shuffles:
         msg = (
             f"the plan has {len(plan.subqueries)} subqueries and {plan.shuffles} shuffles, this query"
-            f" {len(own.subqueries)} and {own.shuffles}; it was made for another query, or edited beyond its rules"
+            f" {len(own.subqueries)} and {own.shuffles}; it was made for another query, or edited in ways that are not allowed"
         )
         raise QueryError(msg)
     pairs = _pairs(plan, physical)
@@ -52,7 +53,7 @@ def bind_plan(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tup
 
 
 def with_routers(plan: Plan, routers: Routers) -> Plan:
-    """The plan as it runs on a state that was grouped by these routers, once and for good."""
+    """Return the plan with the routers by which existing state is grouped."""
     named = {name: subquery for subquery in plan.subqueries for name in subquery.members}
     changed = {
         named[name].name: replace(named[name], router=router, rejected=())
@@ -63,7 +64,7 @@ def with_routers(plan: Plan, routers: Routers) -> Plan:
 
 
 def _pairs(plan: Plan, physical: p.PhysicalPlan) -> list[tuple[Subquery, list[Operator]]]:
-    """Subqueries with their operators; the stateless ones before the first have none."""
+    """Pair subqueries with their operators. A stateless first subquery has none and is left out."""
     found = subquery_members(physical)
     stateful = plan.subqueries[len(plan.subqueries) - len(found) :]
     return list(zip(stateful, found, strict=True))
@@ -79,7 +80,7 @@ def _fits(given: Subquery, expected: Subquery, operators: Sequence[Operator], sl
     if given.router.way != expected.router.way and not any(o.routed(given.router) for o in operators):
         raise QueryError(f"{given.name} does not fit: it is routed by {given.router}, the query by {expected.router}")
     if given.slots < 1 or given.first < 0 or given.first + given.slots > slots:
-        where = f" from slot {given.first} on" if given.first else ""
+        where = f" starting at slot {given.first}" if given.first else ""
         raise QueryError(f"{given.name} has {given.slots} slots{where}; it needs at least 1 and the plan has {slots}")
     if wrong := given.router.wrong(given.slots):
         raise QueryError(f"{given.name}: {wrong}")
@@ -90,9 +91,12 @@ def _show(value: object) -> str:
 
 
 def _layout(subquery: Subquery, operator: Operator, groups: int, slots: int) -> Layout:
-    if subquery.first + subquery.slots > slots:  # fewer slots were asked for than the plan was made for
+    if subquery.first + subquery.slots > slots:  # this run has fewer slots than the plan
         last = subquery.first + subquery.slots
-        raise QueryError(f"{subquery.name} has slots up to {last}, this run has {slots}; give the run as many")
-    if subquery.router.way != operator.router.way:  # it prepares the input of another, in its own way
+        raise QueryError(
+            f"{subquery.name} has slots up to {last}, but this run has {slots}; start it with slots={last} or more"
+        )
+    # the operator prepares input for another operator and has its own routing
+    if subquery.router.way != operator.router.way:
         return operator.router.layout(groups, slots)
     return subquery.router.layout(groups, subquery.slots, subquery.first)

@@ -1,8 +1,8 @@
-"""Operators that are partitioned alike into one stage: a join by phone, then a group by phone, with no exchange between.
+"""Coalescing: operators with the same partitioning share one stage, such as a join by phone and then a group by phone.
 
-Invariant: an operator follows another (its leader) only if every tuple the leader's stage hands it is, by the grouping
-given to it here, in the group that the leader's tuples came from. With one layout for both, a slot then holds all of a
-group for both. A grouping by some of the keys is enough: tuples that agree in all keys agree in these.
+Invariant: an operator follows another (its leader) only if its grouping here assigns every tuple from the leader's
+stage to the group that the leader's tuples came from. With one layout for both, a slot then has all of a group for
+both. A grouping by some of the keys suffices, because tuples that agree in all keys agree in these.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def _follower(
     done: Mapping[str, Operator],
     placements: Mapping[str, Placement],
 ) -> Operator | None:
-    """The operator in the stage of its latest producers, if those share a leader and it can be grouped as they are."""
+    """Return the operator in the stage of its latest producers, if these share a leader and the operator can have their
+    grouping.
+    """
     if not operator.may_follow:
         return None
     handed: list[list[Placement | None]] = []
@@ -54,7 +56,7 @@ def _follower(
 
 
 def _through(placed: Placement | None, edge: p.Edge) -> Placement | None:
-    """The same behind the steps of an edge: only columns that pass as they are."""
+    """Return the placement after the steps of an edge, which keep only columns that they pass unchanged."""
     for step in edge.steps:
         if placed is not None and isinstance(step, p.MapStep):
             columns = placed.columns
@@ -71,6 +73,8 @@ def _through(placed: Placement | None, edge: p.Edge) -> Placement | None:
 
 
 def _is_one_of(sql: str, names: frozenset[str]) -> bool:
-    """Whether an expression is one of these columns; a column may be called like an expression, such as 2023."""
+    """Return whether an expression is one of these columns. A column may have a name that looks like an expression,
+    such as 2023.
+    """
     tree = parse(sql, "a column")
     return bool(tree["class"] == "COLUMN_REF" and len(path := tree["column_names"]) == 1 and path[0] in names)

@@ -1,8 +1,8 @@
-"""Cut a query at its stateful operators into a plan, or at every operator (to compare: that is one exchange for each).
+"""The pass that cuts a query into a plan, at its stateful operators or, for comparison, at every operator.
 
-Every stateful operator becomes one operator of the plan (a count-window join two: the ranker and the join); the
-stateless operators in between become the steps of the edges that lead to it. An operator's stage is one more than
-the latest stage among its producers.
+Each stateful operator becomes one operator of the plan (a count-window join becomes two: the ranker and the join). The
+stateless operators between them become steps of the edges. The stage of an operator is one more than the latest stage
+of its producers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Stateless = nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Unnest 
 def cut(
     roots: Sequence[nodes.Node], ordered: Sequence[bool] | None = None, *, at_every_operator: bool = False
 ) -> p.PhysicalPlan:
-    """The plan of one or more results; `ordered[i]` asks for result i in sequence."""
+    """Return the plan of one or more results. `ordered[i]` requires result i in sequence."""
     tables = {id(table): name for name, table in nodes.named_tables(*roots).items()}
     cutter = _Cutter(nodes.named_sources(*roots), tables, at_every_operator)
     for index, root in enumerate(roots):
@@ -36,14 +36,14 @@ class _Cutter:
     """The state of one cut: the operators, edges and sources found so far."""
 
     sources: dict[str, nodes.Source]
-    tables: dict[int, str]  # their names, by id
+    tables: dict[int, str]  # id of a table -> its name
     at_every_operator: bool
     operators: list[Operator] = field(default_factory=list)
     edges: list[p.Edge] = field(default_factory=list)
     results: list[str] = field(default_factory=list)
     done: dict[int, list[Flow]] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)
-    spec: Mapping[str, Any] = field(default_factory=dict)  # of the node that is being planned
+    spec: Mapping[str, Any] = field(default_factory=dict)  # description of the node that is being planned
 
     def plan(self) -> p.PhysicalPlan:
         return p.PhysicalPlan(
@@ -61,7 +61,9 @@ class _Cutter:
         self._connect(flows, name, 0)
 
     def flows(self, node: nodes.Node) -> list[Flow]:
-        """The flows whose union is the output of a node; computed once, so a shared stream is shared."""
+        """Return the flows whose union is the output of a node. They are computed once, so a shared stream is planned
+        once.
+        """
         if id(node) not in self.done:
             self.done[id(node)] = self._flows(node)
         return self.done[id(node)]
@@ -93,7 +95,9 @@ class _Cutter:
                 return self._planned(node)
 
     def _planned(self, node: nodes.Node) -> list[Flow]:
-        """Its operators know what the query says of it; its inputs come first, so that none of theirs is taken for its own."""
+        """Plan a stateful node. Its inputs are planned first, so that their operators do not get this node's
+        description.
+        """
         for child in node.inputs:
             self.flows(child)
         self.spec = node.describe()
@@ -108,7 +112,7 @@ class _Cutter:
         return p.TableStep(name, node.on, node.keep, node.columns, node.schema, text, node.table.schema)
 
     def name(self, kind: str) -> str:
-        """A name that no source has."""
+        """Return an unused name that is also no source's name."""
         self.counts[kind] = self.counts.get(kind, 0) + 1
         name = f"{kind}-{self.counts[kind]}"
         return name if name not in self.sources else self.name(kind)
@@ -158,7 +162,7 @@ def _step(node: Stateless) -> p.Step:
         return p.FilterStep(node.predicate.sql, node.predicate.text, node.pushed)
     if isinstance(node, nodes.Sample):
         return p.SampleStep(node.fraction, node.hashed, node.text)
-    # a predicate is looked at only where no earlier one was true
+    # a predicate is evaluated only if no earlier predicate was true
     earlier = "".join(f" WHEN {e.sql} THEN false" for e in node.predicates[: node.branch])
     chosen = f" WHEN {node.predicates[node.branch].sql} THEN true" if node.branch < len(node.predicates) else ""
     default = "false" if chosen else "true"

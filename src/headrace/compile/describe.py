@@ -1,4 +1,4 @@
-"""From what the engine runs to the plan that a user sees."""
+"""The plan that users see, derived from the engine's plan."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, Forecast
 from headrace.routing import RoundRobinRouter, RoutingCost
 
-Options = Callable[[Operator, int], Sequence[RoutingOption]]  # ways to route to so many slots, the one to take first
+Options = Callable[[Operator, int], Sequence[RoutingOption]]  # routing options for N slots, the best first
 
 
 def describe(draft: PlanDraft, expected: Forecast, options: Options) -> Plan:
-    """The subqueries of a physical plan, with the routes that were chosen and rejected."""
+    """Return the subqueries of a physical plan, with the chosen and the rejected routes."""
     return _Describer(draft, expected, options).plan()
 
 
 def subquery_members(plan: p.PhysicalPlan) -> list[list[Operator]]:
-    """The operators of every subquery that has some."""
+    """Return the operators of each subquery that has stateful operators."""
     leaders, groups = _leaders(plan), dict[str, list[Operator]]()
     for operator in plan.operators:
         groups.setdefault(leaders[operator.name], []).append(operator)
@@ -35,7 +35,7 @@ def _leaders(plan: p.PhysicalPlan) -> dict[str, str]:
 
 
 class _Describer:
-    """Makes the plan that a user sees from a physical plan and a forecast of its load."""
+    """Derives the plan that users see from a physical plan and a forecast of its load."""
 
     def __init__(self, draft: PlanDraft, expected: Forecast, options: Options) -> None:
         self.draft, self.physical, self.expected, self.options = draft, draft.physical, expected, options
@@ -57,7 +57,7 @@ class _Describer:
         return Plan(draft.strategy, draft.slots, subqueries, self.physical.stages, tuple(inputs), measured)
 
     def _prefix(self) -> list[Subquery]:
-        """The stateless operators between the sources and whatever comes first."""
+        """Return the stateless operators before the first stateful one as a subquery, if there are any."""
         edges = [e for e in self.physical.edges if e.producer in self.sources]
         steps = _unique(step for e in edges for step in e.steps)
         if all(p.is_pushed(step) for step in steps):
@@ -123,15 +123,16 @@ class _Describer:
         return self.names[self.leaders[producer]] if producer in self.leaders else producer
 
     def _entering(self, operator: Operator, inside: Collection[str]) -> list[p.Edge]:
-        """Edges that bring tuples from outside the subquery."""
+        """Return the edges from outside the subquery."""
         return [e for e in self.physical.edges if e.target == operator.name and e.producer not in inside]
 
     def _numbers(self, group: Sequence[Operator], inside: Collection[str], slots: int) -> RoutingCost:
-        """The sum over a subquery's operators; what they hand to each other is not sent."""
+        """Return the total over a subquery's operators, without tuples that they send to each other."""
         total = RoutingCost()
         for operator in group:
             taken = self.options(operator, slots)[0].numbers
-            prepared = operator.owner != operator.name  # it is sent what another of its subquery made, or had as well
+            # it receives the input that another operator of its subquery prepared, or shares
+            prepared = operator.owner != operator.name
             entering = [] if prepared else self._entering(operator, inside)
             arriving = sum(self.expected.edges[e.name] for e in entering)
             whole = sum(self.expected.loads[operator.name].arriving)
@@ -149,7 +150,7 @@ class _Describer:
         return total
 
     def _cost(self, group: Sequence[Operator], arriving: float) -> float | None:
-        """Microseconds per tuple that comes into the subquery."""
+        """Return the microseconds per tuple that enters the subquery."""
         costs = [self.figures.costs.get(operator.name) for operator in group]
         rates = [sum(self.expected.loads[operator.name].arriving) for operator in group]
         known = [cost * rate for cost, rate in zip(costs, rates, strict=True) if cost is not None]
@@ -157,8 +158,8 @@ class _Describer:
 
 
 def _beside(option: RoutingOption, taken: RoutingCost, whole: RoutingCost, slots: int) -> RoutingOption:
-    """A rejected way for the leader, together with what the subquery's other operators need anyway."""
-    times = slots / option.router.slots(slots)  # all that is spread would be in one slot, where it uses one
+    """Return a rejected option for the leader, with the loads of the subquery's other operators added."""
+    times = slots / option.router.slots(slots)  # an option with one slot puts the whole load of the others on it
     numbers = replace(
         option.numbers,
         arriving=whole.arriving,
@@ -178,15 +179,15 @@ def _mean_cost(costs: Sequence[float | None], rates: Sequence[float]) -> float |
 
 
 def _found(steps: Iterable[p.Step]) -> list[str]:
-    """How steps beside a table find its rows."""
+    """Return how joins with tables find matching rows."""
     return [pairing_method(step) for step in steps if isinstance(step, p.TableStep)]
 
 
 def _unique(steps: Iterable[p.Step]) -> list[p.Step]:
-    """Each step once, though several edges may carry it."""
+    """Return each step once, although several edges may share it."""
     return list({id(step): step for step in steps}.values())
 
 
 def _own_steps(edge: p.Edge) -> list[p.Step]:
-    """The steps that the user wrote."""
+    """Return the steps that the user wrote."""
     return [step for step in edge.steps if not p.is_pushed(step)]

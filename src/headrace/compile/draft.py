@@ -1,4 +1,4 @@
-"""A query on its way through the passes: what every pass takes and gives."""
+"""The record that each pass of the compiler takes and returns."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ EMPTY_PLAN = p.PhysicalPlan((), (), (), ())
 
 @dataclass(frozen=True)
 class PlanDraft:
-    """What was asked for, and what the passes so far made of it."""
+    """A query and its options, and the results of the passes so far."""
 
     roots: Sequence[nodes.Node]
     ordered: Sequence[bool]
     strategy: str = "subquery"
     slots: int = 2
     figures: Figures | None = None
-    costs: Mapping[str, float] = field(default_factory=dict)  # given by the user, by subquery
-    confined: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # subquery: its first slot, how many
-    held: Held = field(default_factory=dict)  # what a state that is there holds, by operator and input
+    costs: Mapping[str, float] = field(default_factory=dict)  # subquery -> cost given by the user
+    confined: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # subquery -> (first slot, number of slots)
+    held: Held = field(default_factory=dict)  # columns in existing state, by operator and input
     physical: p.PhysicalPlan = EMPTY_PLAN
     plan: Plan | None = None
 
 
 def check_strategy(strategy: str) -> None:
     if strategy not in STRATEGIES:
-        raise QueryError(f"unknown strategy {strategy!r}; there are {', '.join(STRATEGIES)}")
+        raise QueryError(f"unknown strategy {strategy!r}; the strategies are {', '.join(STRATEGIES)}")

@@ -1,8 +1,9 @@
-"""The query as it is better run, with the same meaning: conditions on one side of a time-window join go below it, and
-what runs on substreams becomes ordinary operators (`headrace.compile.substreams`).
+"""The pass that rewrites a query without changing its meaning: it moves conditions on one side of a time-window join
+before the join, and lowers operators on substreams to ordinary operators (`headrace.compile.substreams`).
 
-Never below a count-window join, whose windows count all tuples; never on a side whose tuples come without a partner, too;
-and only conditions that cannot fail, since a tuple that meets nobody must not end a run. The join keeps its whole predicate.
+Conditions are not moved before a count-window join, whose windows count all tuples, nor to a side of an outer join
+whose unmatched tuples are emitted. Only conditions that cannot fail are moved, because a tuple without a match must not
+end a run. The join keeps its whole predicate.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from headrace.query import nodes
 
 
 def normalise(roots: Sequence[nodes.Node]) -> list[nodes.Node]:
-    """The roots of the rewritten query; a node that was shared stays shared, one that did not change is the same."""
+    """Return the roots of the rewritten query. Shared nodes remain shared, and unchanged nodes are the same objects."""
     made: dict[int, nodes.Node] = {}
     splits = SubstreamLowering()
     for node in nodes.walk_nodes(*roots):

@@ -1,14 +1,15 @@
-"""Columns that nobody reads are dropped before the exchange, and so from state; those of a source are not even read.
+"""The pass that drops columns that no operator reads, before an exchange and so from state, or when a source is read.
 
-Invariant: what a query computes does not change, nor which of its expressions are evaluated on which tuples: only the
-end of an edge is narrowed, what a join puts out (one with a table, too), and what is read of a source. Per input of an operator,
+Invariant: neither the results change nor which expressions are evaluated on which tuples. The pass narrows only the end
+of an edge, the output of a join (also with a table) and the columns read from a source. For each input of an operator,
 
-    held  =  what the operator reads of its tuples  +  what is read of the results that come from them
-             +  what the inputs hold that share its blocks (a self-join is written once)
+    held  =  columns that the operator reads  +  columns that are read from its results
+             +  columns of the inputs that share its blocks (a self-join is written once)
 
-as the least sets for which this is true. Held whole is what depends on the whole content: the sequence of tuples (count
-windows, `list`, `first`, results in order) and results themselves. The group of a tuple in a join without an equality is
-the hash of its whole content: its producer puts out all columns, the hash goes along, and then columns are dropped.
+as the smallest sets that satisfy this. All columns are held where the whole content matters: for the sequence of tuples
+(count windows, `list`, `first`, ordered results) and for results themselves. The group of a tuple in a join without an
+equality is the hash of its whole content: the producer emits all columns, the hash is added, and then columns are
+dropped.
 """
 
 from __future__ import annotations
@@ -27,11 +28,11 @@ from headrace.plan.columns_read import (
     table_columns_needed,
 )
 
-Held = dict[tuple[str, int], Names]  # by operator and input
+Held = dict[tuple[str, int], Names]  # (operator, input) -> columns
 
 
 def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
-    """The narrowed plan; inputs of operators hold what is given for them, which must be enough."""
+    """Return the narrowed plan. Inputs in `given` hold the given columns, which must suffice."""
     held = _held(plan, given or {})
     edges = tuple(
         replace(e, schema=narrow_step(e.schema, held[e.target, e.input])) if e.target in plan.by_name else e
@@ -48,8 +49,10 @@ def prune(plan: p.PhysicalPlan, given: Held | None = None) -> p.PhysicalPlan:
 
 
 def _with_tables_narrowed(plan: p.PhysicalPlan, held: Held) -> list[p.Edge]:
-    """The edges, with joins of tables that put out what is read behind them. Edges that begin alike run these steps once, so
-    there they put out what any of them reads; of another producer nobody has asked for it."""
+    """Return the edges with joins of tables narrowed to the columns that later steps read.
+
+    Edges that begin with the same steps run them once, so those steps emit the columns that any of the edges reads.
+    """
     places = [list(table_columns_needed(edge.steps, _read_at_end(plan, edge, held))) for edge in plan.edges]
     live: dict[Any, Names] = {}
     for edge, found in zip(plan.edges, places, strict=True):
@@ -62,7 +65,7 @@ def _with_tables_narrowed(plan: p.PhysicalPlan, held: Held) -> list[p.Edge]:
 
 
 def _begins(edge: p.Edge, place: int) -> Any:
-    """An edge up to one of its steps."""
+    """Return the key of an edge up to one of its steps."""
     return edge.producer, edge.output, edge.steps[: place + 1]
 
 
@@ -71,14 +74,14 @@ def columns_held_in(plan: p.PhysicalPlan) -> Held:
 
 
 def columns_missing(plan: p.PhysicalPlan, given: Held) -> Held:
-    """What is read of inputs beyond the columns that are given for them, where something is."""
+    """Return the columns that are read from inputs beyond those in `given`."""
     held = _held(plan, given)
     needed = {(name, side): plan.by_name[name].needs(side, _live(plan, name, held)) for name, side in given}
     return {place: names - given[place] for place, names in needed.items() if not names <= given[place]}
 
 
 def _held(plan: p.PhysicalPlan, given: Held) -> Held:
-    """From nothing upwards until nothing is missing any more; `given` is not touched."""
+    """Compute the held columns as a least fixed point. Inputs in `given` keep their columns."""
     inputs = [(operator, side) for operator in plan.operators for side in range(len(operator.schemas))]
     found: Held = {(o.name, side): given.get((o.name, side), frozenset()) for o, side in inputs}
     while True:
@@ -90,7 +93,7 @@ def _held(plan: p.PhysicalPlan, given: Held) -> Held:
 
 
 def _shared(plan: p.PhysicalPlan, held: Held) -> Held:
-    """Inputs whose tuples are written as one block hold all that any of them needs."""
+    """Give inputs whose tuples are written as one block the columns that any of them needs."""
     blocks: dict[Any, list[tuple[str, int]]] = {}
     for edge in plan.edges:
         operator = plan.by_name.get(edge.target)
@@ -105,7 +108,9 @@ def _shared(plan: p.PhysicalPlan, held: Held) -> Held:
 
 
 def _live(plan: p.PhysicalPlan, producer: str, held: Held, *, hashed: bool = True) -> Names:
-    """What is read of a producer's results, wherever they go; hashed: also what only says to which group a tuple goes."""
+    """Return the columns of a producer's results that are read anywhere. hashed: include columns that only determine a
+    tuple's group.
+    """
     found: Names = frozenset()
     for edge in (edge for edge in plan.edges if edge.producer == producer):
         found |= columns_before(edge.steps, _read_at_end(plan, edge, held, hashed=hashed))
@@ -114,7 +119,7 @@ def _live(plan: p.PhysicalPlan, producer: str, held: Held, *, hashed: bool = Tru
 
 def _read_at_end(plan: p.PhysicalPlan, edge: p.Edge, held: Held, *, hashed: bool = True) -> Names:
     target = plan.by_name.get(edge.target)
-    whole = target is None or (hashed and target.takes_whole)  # a result, or hashed whole
+    whole = target is None or (hashed and target.takes_whole)  # a result, or the hash of the whole tuple
     return names_of(edge.schema.names) if whole else held[edge.target, edge.input]
 
 

@@ -1,7 +1,7 @@
-"""How tuples find the slots of each subquery, with what every alternative would have cost.
+"""The pass that chooses how tuples are routed to the slots of each subquery, and estimates the alternatives.
 
-Operators know the ways that they can be routed, ways know what they cost (`headrace.routing`). The one is taken whose
-busiest slot reads least: new tuples and the windows they meet.
+Operators list their routing options and routers estimate their cost (`headrace.routing`). The pass takes the option
+whose busiest slot reads least: new tuples and the windows they are joined with.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, OperatorLoad, forecast
 from headrace.routing import Adaptation, Router
 
-Routers = Mapping[str, Router]  # by the name of an operator
+Routers = Mapping[str, Router]  # operator -> router
 
 
 def route(draft: PlanDraft) -> PlanDraft:
-    """The plan as a user sees it."""
+    """Return the draft with the plan that users see."""
     figures = draft.figures or Figures()
     expected = forecast(draft.physical, figures)
     return replace(
@@ -31,7 +31,7 @@ def route(draft: PlanDraft) -> PlanDraft:
 
 
 def with_routers_applied(plan: p.PhysicalPlan, routers: Routers) -> p.PhysicalPlan:
-    """The plan with the state of some operators in the groups that these routers want."""
+    """Return the plan with the state of some operators grouped for these routers."""
     return replace(
         plan, operators=tuple(_routed(o, routers[o.name]) if o.name in routers else o for o in plan.operators)
     )
@@ -40,23 +40,25 @@ def with_routers_applied(plan: p.PhysicalPlan, routers: Routers) -> p.PhysicalPl
 def _routed(operator: Operator, router: Router) -> Operator:
     found = operator.routed(router)
     if found is None:
-        raise QueryError(f"{operator.name} cannot be routed by {router}; it is by {operator.router}")
+        raise QueryError(f"{operator.name} cannot be routed by {router}; it is routed by {operator.router}")
     return found
 
 
 def rank_routers(operator: Operator, load: OperatorLoad, slots: int, figures: Figures) -> list[RoutingOption]:
-    """The ways to route an operator's input, the best first."""
+    """Return the routing options of an operator's input, the best first."""
     options = [RoutingOption(router, router.cost(load, slots)) for router in operator.routing_options(slots, figures)]
     return _without_twins(sorted(options, key=_cost))
 
 
 def _cost(option: RoutingOption) -> tuple[float, ...]:
-    """What the busiest slot reads, then what is sent; a difference in the last digits is none."""
+    """Return the sort key of an option: what the busiest slot reads, then what is sent, both rounded to hide rounding
+    errors.
+    """
     return *(float(f"{n:.9g}") for n in (option.numbers.opened, option.numbers.sent)), *option.router.preference
 
 
 def _without_twins(options: list[RoutingOption]) -> list[RoutingOption]:
-    """The best of every kind, and the extremes, between which the others lie; beside a hash one of a kind says enough."""
+    """Return the best option of each kind, and the extreme ones unless the best is a hash."""
     best: dict[str, RoutingOption] = {}
     for option in options:
         best.setdefault(option.router.kind, option)

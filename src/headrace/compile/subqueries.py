@@ -1,8 +1,8 @@
-"""The plan as a user sees it: subqueries, each with its operators, its router and its slots.
+"""The plan that users see: subqueries, each with its operators, its router and its slots.
 
-A subquery is a stateful operator with the stateless operators behind it (the papers' unit of parallelisation), several
-of them where they share their slots, or the stateless operators before the first. Its router says how tuples find its
-slots. The records are plain values: they can be saved, compared and read back.
+A subquery is a stateful operator with the stateless operators downstream of it (the papers' unit of parallelisation),
+or several such operators that share their slots, or the stateless operators before the first stateful one. Its router
+decides which slots receive a tuple. The records are plain values that can be saved, compared and read back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLAN_FORMAT = 3
 
 @dataclass(frozen=True)
 class MeasuredRates:
-    """What a run did, for a subquery or a source; per second of event time."""
+    """What a run measured for a subquery or source, per second of event time."""
 
     arriving: float
     sent: float
@@ -36,7 +36,7 @@ class MeasuredRates:
 
 @dataclass(frozen=True)
 class RoutingOption:
-    """A way to route that was not taken."""
+    """A routing alternative that was not chosen, with its estimates."""
 
     router: Router
     numbers: RoutingCost
@@ -44,26 +44,26 @@ class RoutingOption:
 
 @dataclass(frozen=True)
 class Subquery:
-    """One subquery of a plan: its operators, its router, its slots, and what it is expected to cost."""
+    """One subquery of a plan: its operators, router, slots and estimates."""
 
     name: str
     operators: tuple[str, ...]
     router: Router
     slots: int
-    cost: float | None  # microseconds per tuple, once measured or given
-    inputs: tuple[str, ...]  # sources and subqueries
-    first: int = 0  # of its slots
-    share: int | None = None  # slots in proportion to its cost, if every subquery had slots of its own
-    stage: int = 0  # subqueries of one stage run side by side
-    members: tuple[str, ...] = ()  # what its operators are called in figures
+    cost: float | None  # microseconds per tuple, if measured or given
+    inputs: tuple[str, ...]  # names of sources and subqueries
+    first: int = 0  # number of its first slot
+    share: int | None = None  # slots in proportion to its cost, if every subquery had separate slots
+    stage: int = 0  # subqueries of one stage run in parallel
+    members: tuple[str, ...] = ()  # names of its operators in figures
     numbers: RoutingCost = field(default_factory=RoutingCost)
     rejected: tuple[RoutingOption, ...] = ()
-    meets: tuple[str, ...] = ()  # how its joins find their pairs
+    meets: tuple[str, ...] = ()  # how its joins find matching pairs
 
 
 @dataclass(frozen=True)
 class PlannedSource:
-    """A source: tuples per second, and microseconds that reading and sending one costs."""
+    """A source: its tuples per second, and the microseconds to read and send one tuple."""
 
     name: str
     rate: float
@@ -72,14 +72,14 @@ class PlannedSource:
 
 @dataclass(frozen=True)
 class Plan:
-    """Subqueries in the order of their stages; `shuffles` is the number of exchanges between them."""
+    """Subqueries in the order of their stages. `shuffles` is the number of exchanges between them."""
 
     strategy: str
     slots: int
     subqueries: tuple[Subquery, ...]
     shuffles: int
     sources: tuple[PlannedSource, ...] = ()
-    measured: bool = False  # the numbers follow from a sample of the input; else from assumed rates
+    measured: bool = False  # True: the numbers follow from a sample of the input; False: from assumed rates
 
     @property
     def headline(self) -> str:
@@ -98,17 +98,17 @@ class Plan:
         return str(self.picture())
 
     def to_json(self) -> dict[str, Any]:
-        """As plain values, for `json.dumps`."""
+        """Return the plan as plain values for `json.dumps`."""
         return {"format": PLAN_FORMAT, **_plain(self)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Plan:
-        """The plan that `to_json` gave; refuses anything else, saying where."""
+        """Return the plan from the output of `to_json`. Raise on invalid data and name the place."""
         if not isinstance(data, Mapping):
-            raise QueryError(f"a plan is an object, as q.plan(...).to_json() gives it; found {data!r:.100}")
+            raise QueryError(f"a plan must be an object, such as q.plan(...).to_json() returns; found {data!r:.100}")
         if type(data.get("format")) is int and data["format"] != PLAN_FORMAT:
             raise QueryError(
-                f"the plan has format {data['format']!r:.50}, this version reads {PLAN_FORMAT}; make it anew"
+                f"the plan has format {data['format']!r:.50}, but this version reads {PLAN_FORMAT}; create the plan again"
             )
         kinds = {"format": int, "strategy": str, "slots": int, "subqueries": list, "shuffles": int, "sources": list}
         _demand(data, "the plan", {**kinds, "measured": bool})
@@ -123,7 +123,7 @@ class Plan:
 
 
 def _plain(value: Any) -> Any:
-    """Records as objects, tuples as lists."""
+    """Convert records to objects and tuples to lists."""
     if isinstance(value, Router):
         return value.to_json()
     if is_dataclass(value):
@@ -201,7 +201,7 @@ def _demand_counts(data: Mapping[str, Any], where: str, *names: str) -> None:
 
 
 def _is_count(value: Any) -> bool:
-    """Of slots, stages or exchanges, of which no plan has a million."""
+    """Return whether a value is a plausible number of slots, stages or exchanges."""
     return type(value) is int and 0 <= value < 1_000_000
 
 
@@ -216,11 +216,13 @@ def _demand(data: Any, where: str, fields: Mapping[str, type]) -> None:
         raise QueryError(f"{where} must be an object; found {data!r:.100}")
     for name, kind in fields.items():
         if name not in data:
-            raise QueryError(f"{where} has no {name!r}; it has {', '.join(map(str, data)) or 'nothing'!s:.300}")
+            raise QueryError(
+                f"{where} lacks the entry {name!r}; it has {', '.join(map(str, data)) or 'nothing'!s:.300}"
+            )
         if not isinstance(data[name], kind) or (kind is int and isinstance(data[name], bool)):
             raise QueryError(f"{where}: {name} must be {kind.__name__}; found {data[name]!r:.100}")
     strange = [name for name in data if name not in fields]
     if strange:
         raise QueryError(
-            f"{where} has unknown entries: {', '.join(map(str, strange))!s:.300}; there are {', '.join(fields)}"
+            f"{where} has unknown entries: {', '.join(map(str, strange))!s:.300}; expected {', '.join(fields)}"
         )

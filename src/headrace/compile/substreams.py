@@ -1,11 +1,11 @@
-"""What runs on every substream, as ordinary operators over tuples that know their substream.
+"""The lowering of operators on substreams to ordinary operators over tuples with a column for their substream.
 
     Apply(input, body)  ->  Apply(body over Split(input))
     Each(input, body)   ->  body over Split(input), with the substream as a further key of every operator in it
 
-Invariant: the column `__substream` goes along with every tuple from the split to the end of the body, and no answer
-depends on it otherwise than that tuples of two substreams never meet: among tuples of one substream it has one value, so
-their sequence is that of the columns which a user sees, wherever it stands among them.
+Invariant: every tuple has the column `__substream` from the split to the end of the body. It affects results only in
+that tuples of different substreams are never combined. Within one substream the column is constant, so
+the sequence of its tuples is that of the user's columns, whatever the position of the column.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from headrace.errors import QueryError
 from headrace.query import nodes
 from headrace.stream import Stream, node_of
 
-Made = dict[int, nodes.Node]  # by the id of the node that it stands for
+Made = dict[int, nodes.Node]  # id of the original node -> its replacement
 Rewrite = Callable[[nodes.Node], nodes.Node]
 
 
 class SubstreamLowering:
-    """The splits of one query, numbered as they are met; one that is used twice is one."""
+    """The splits of one query, numbered in order. A split that is used twice is created once."""
 
     def __init__(self) -> None:
         self._made: dict[tuple[int, int, bool], nodes.Split] = {}
 
     def lowered(self, node: nodes.Node, rewrite: Rewrite) -> nodes.Node:
-        """The node without a body of its own, whose operators are rewritten like any other."""
+        """Return the node without a nested body. The operators of its body are rewritten like any other."""
         match node:
             case nodes.Apply():
                 split = self._split(node, replicate=False)
@@ -61,7 +61,7 @@ def _keyed(body: nodes.Body, split: nodes.Split, rewrite: Rewrite) -> nodes.Node
 
 
 def _with_substream(node: nodes.Node, made: Made) -> nodes.Node:
-    """The same operator with the substream as a further key; its inputs are those that were made for its own."""
+    """Return the operator with the substream as a further key and with replaced inputs."""
     match node:
         case nodes.Map():
             below = made[id(node.input)]
@@ -77,7 +77,9 @@ def _with_substream(node: nodes.Node, made: Made) -> nodes.Node:
             return replace(node, left=made[id(node.left)], right=made[id(node.right)], by=(*node.by, SUBSTREAM))
         case nodes.Aggregation() | nodes.Top() | nodes.Distinct() | nodes.Limit():
             return replace(node, input=made[id(node.input)], by=(*node.by, SUBSTREAM))
-    raise QueryError(f"{node.summary!r} cannot run on the substreams of a split; use it on the stream that is split")
+    raise QueryError(
+        f"{node.summary!r} cannot run on the substreams of a split; apply it to the stream before the split"
+    )
 
 
 def _substream_of(schema: pa.Schema) -> tuple[str, expressions.Expression]:
@@ -85,12 +87,14 @@ def _substream_of(schema: pa.Schema) -> tuple[str, expressions.Expression]:
 
 
 def _ordered(node: nodes.Node, schema: pa.Schema) -> nodes.Node:
-    """With its columns in the order that a user sees, the substream last: streams that are united have one schema."""
+    """Return the node with the user's columns first and the substream last, because united streams must have the same
+    schema.
+    """
     names = [*schema.names, SUBSTREAM]
     return node if node.schema.names == names else node_of(Stream(node).map(*names))
 
 
 def _within_substreams(on: expressions.JoinPredicate, left: pa.Schema, right: pa.Schema) -> expressions.JoinPredicate:
-    """The same predicate for tuples of one substream; a comment may end its text."""
+    """Restrict a join predicate to tuples of one substream. The line break ends a comment in the user's text."""
     found = expressions.join_predicate(f"l.{SUBSTREAM} = r.{SUBSTREAM} AND ({on.text}\n)", left, right)
     return replace(found, text=on.text)

@@ -1,12 +1,13 @@
-"""Operators that may share the slots of another in this epoch, though not in every one: an exchange less.
+"""Operators that share the slots of another operator in some epochs, which saves an exchange.
 
-    beside   an operator whose tuples lie in the groups of another (`Operator.colocate_with`), and that may take over its results in the
-             same slot as long as all of a group is in one: where a layout splits a hot group, it is a stage of its own
+Such an operator has the groups of another one (`Operator.colocate_with`). It can process that operator's results in the
+same slot while each group is in one slot. If a layout spreads a hot group over several slots, it runs in a separate
+stage.
 
-Invariant: the plan is the same but for stages and for who follows whom, neither of which state depends on. So it may be another
-from one epoch to the next, as layouts may. An operator that follows another in the usual plan does so here only if all its
-producers in the latest stage have the leader of the operator that it follows: an operator that moved up may meet producers
-with other layouts in its new stage. Otherwise it has a stage of its own.
+Invariant: only stages and leaders change, and state depends on neither, so the plan may change from one epoch to the
+next, as layouts may. An operator that follows another in the usual plan follows it here only if all its producers in
+the latest stage have the same leader as the operator that it follows: an operator that moved to an earlier stage may
+have producers with other layouts there. Otherwise the operator runs in a separate stage.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ from headrace.operators.base import Operator
 
 
 def share_slots(plan: p.PhysicalPlan, is_whole: Callable[[str], bool]) -> p.PhysicalPlan:
-    """The plan of an epoch in which all of each group of an operator is in one slot, or not."""
+    """Return the plan of an epoch. `is_whole` tells whether each group of an operator is in one slot."""
     if not any(operator.colocate_with for operator in plan.operators):
         return plan
     usual = _staged(plan, lambda _: False)
     if [operator.stage for operator in usual.operators] != [operator.stage for operator in plan.operators]:
-        return plan  # its strategy keeps operators apart
+        return plan  # its strategy runs operators in separate stages
     return _staged(plan, is_whole)
 
 

@@ -1,8 +1,9 @@
-"""The degree of declustering: how many slots are active.
+"""The degree of declustering: the number of active slots.
 
-A slot's occupancy is the share of its time in which it is busy. One more slot when suppliers outnumber beta times the
-consumers (or input waits), or as many as a gain needs (`gain.fewest_added_slots`); one less when none is a supplier and the others could take its work and stay well below the
-threshold, twice in a row. At most one step at a reorganisation: what comes of it is seen before the next.
+A slot's occupancy is the share of its time in which it is busy. The controller adds a slot, or as many as a measurable
+gain needs (`gain.fewest_added_slots`), when suppliers outnumber beta times the consumers or input is waiting. It
+removes one slot when, twice in a row, no slot is a supplier and the others could take over the work and stay well below
+the threshold. It takes at most one step per reorganisation, so that the effect is measured before the next step.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-BUSY_AFTER_SHRINKING = 0.8  # of the supplier threshold: how busy slots may be after one is given up
-SHRINK_AFTER = 2  # reorganisations in a row that must want fewer slots
+BUSY_AFTER_SHRINKING = 0.8  # share of the supplier threshold that slots may reach after one is removed
+SHRINK_AFTER = 2  # reorganisations in a row that must favour fewer slots
 
 
 @dataclass
 class Autoscaler:
-    """Remembers how often fewer slots were wanted."""
+    """The step rule for the number of slots, with the count of reorganisations in a row that favoured fewer slots."""
 
     wanted_less: int = 0
 
@@ -29,7 +30,7 @@ class Autoscaler:
         limit: int,
         backlog: int = 0,
     ) -> tuple[int, str]:
-        """The change in slots, and why."""
+        """Return the change in the number of slots, and the reason."""
         slots = len(occupancy)
         suppliers = sum(o > supplier for o in occupancy)
         consumers = sum(o < consumer for o in occupancy)

@@ -31,9 +31,9 @@ class Decision:
     kind: str  # shape, move, split, slots, splitters
     change: str
     reason: str
-    before: float  # what the busiest slot had: times the mean, or tuples to read; seconds that splitters took
-    predicted: float  # the same after it, as a share of that before
-    measured: float | None = None  # the same, found at the next reorganisation
+    before: float  # load of the busiest slot before: relative to the mean, or tuples to read; for splitters, seconds
+    predicted: float  # expected load after the change, relative to `before`
+    measured: float | None = None  # measured load at the next reorganisation, relative to `before`
 
     def to_json(self) -> dict[str, Any]:
         return dict(self.__dict__)
@@ -54,8 +54,8 @@ _CONTROL_FORM = validators.record(
 class ControlState:
     """The section `control` of a manifest."""
 
-    active: int  # slots
-    layouts: Mapping[str, Layout]  # decided, by operator
+    active: int  # number of active slots
+    layouts: Mapping[str, Layout]  # operator -> decided layout
     history: tuple[Decision, ...]
 
     def to_json(self) -> dict[str, Any]:
@@ -67,6 +67,6 @@ class ControlState:
 
     @staticmethod
     def from_json(data: Any) -> ControlState:
-        """Refuses what `to_json` never gave."""
+        """Return the state from JSON. Raise on data that `to_json` cannot produce."""
         found = _CONTROL_FORM(data, "control")
         return ControlState(found["active"], found["layouts"], tuple(found["history"]))

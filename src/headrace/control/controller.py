@@ -1,6 +1,6 @@
-"""The controller: measures every epoch, decides at reorganisation epochs, writes down why.
+"""The controller: measures every epoch, decides at reorganisation epochs, and records the reasons.
 
-Invariant: a layout that it gives is one that stands in the newest manifest; until that, the one before is used.
+Invariant: a decided layout is used only after the newest manifest contains it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from headrace.support.limits import check_slots
 Counts = npt.NDArray[np.float64]
 
 SMOOTHING = 0.4  # weight of the newest epoch
-FADE = 0.8  # of the sketches, every epoch
-SEEN = (2 - SMOOTHING) / SMOOTHING  # epochs that a smoothed count rests on
-PAIRS_PER_TUPLE = 50.0  # pairs of a hot key that cost as much as one tuple
-LOOPED_PER_TUPLE = 5_000.0  # the same where a compiled loop looks at them
-MOST_DECISIONS = 100  # decisions: every manifest carries them
+FADE = 0.8  # factor for the sketches after each epoch
+SEEN = (2 - SMOOTHING) / SMOOTHING  # effective number of epochs in a smoothed count
+PAIRS_PER_TUPLE = 50.0  # number of a hot key's pairs that cost as much as one tuple
+LOOPED_PER_TUPLE = 5_000.0  # the same for pairs in a compiled loop
+MOST_DECISIONS = 100  # every manifest contains the decisions, so old ones are dropped
 
 
 @dataclass
@@ -43,7 +43,7 @@ class MeasuredLoad:
     heavy: list[SpaceSavingSketch]
     held: list[float]  # tuples in its windows, by side
     pairs_per_tuple: float = PAIRS_PER_TUPLE
-    texts: dict[int, str] = field(default_factory=dict)  # keys by hash, as people write them
+    texts: dict[int, str] = field(default_factory=dict)  # key hash -> text of the key
 
     def totals(self) -> tuple[float, float]:
         return float(self.new[0].sum()), float(self.new[1].sum())
@@ -52,35 +52,36 @@ class MeasuredLoad:
 class Controller:
     """The controller of one run: it observes every epoch, and decides layouts, slots and splitters at reorganisations.
 
-    `observe` gets what an epoch measured, `reorganise` returns the decisions for the next one, and `layout` returns the layout
-    of an operator. `remembered` and `restore` carry its state through manifests.
+    `observe` gets what an epoch measured, `reorganise` returns the decisions for the next one, and `layout` returns the
+    layout of an operator. `remembered` and `restore` carry its state through manifests.
     """
 
     def __init__(self, plan: p.PhysicalPlan, policy: Policy, slots: int, limit: int, *, auto: bool = False) -> None:
         self.plan, self.policy, self.limit, self.auto = plan, policy, limit, auto
         self.active = slots
         self.frozen = False
-        self.asked = False  # a reorganisation out of turn
+        self.asked = False  # the user requested a reorganisation out of turn
         self.layouts: dict[str, Layout] = {}
         self.history: list[Decision] = []
         self.measured: dict[str, MeasuredLoad] = {}
         self.occupancy: list[float] = []
-        self.seconds = 0.0  # that slots had in an epoch
-        self.observed = 0  # epochs
+        self.seconds = 0.0  # smoothed time of an epoch
+        self.observed = 0  # number of observed epochs
         self.backlog = 0
         self.degree = Autoscaler()
-        self.splitters: Splitters | None = None  # None: as the engine does without being told
+        self.splitters: Splitters | None = None  # None: the engine's default
         self.splitting: SplitLoad | None = None
         self._followed = {o.follows for o in plan.operators if o.follows}
         self._splits = policy.hot and policy.elastic != "off"
 
-    # --- what stands in the manifest -----------------------------------------------------------------------------------
+    # --- state in the manifest
+    # -----------------------------------------------------------------------------------------
 
     def remembered(self) -> ControlState:
         return ControlState(self.active, dict(self.layouts), tuple(self.history[-MOST_DECISIONS:]))
 
     def restore(self, known: ControlState) -> None:
-        """Go on as the newest manifest has it."""
+        """Restore layouts and decisions from the newest manifest."""
         self.layouts = dict(known.layouts)
         self.history = list(known.history)
         if self.auto:
@@ -89,7 +90,8 @@ class Controller:
     # --- layouts -------------------------------------------------------------------------------------------------------
 
     def layout(self, operator: Operator, groups: int, slots: int, held: Sequence[int]) -> Layout:
-        """Return the decided layout of an operator if it fits these groups and slots, otherwise the first layout of its router."""
+        """Return the decided layout of an operator if it fits these groups and slots, otherwise the first layout of its
+        router."""
         decided = self._decided(operator, groups, slots)
         if decided is not None:
             return decided
@@ -97,13 +99,13 @@ class Controller:
             return operator.router.layout(groups, slots)
         left, right = (rows + 1.0 for rows in held or (0, 0))
         found = join_shapes.choose_shape(self.policy.diffusion, groups, slots, (left, right), (0.0, 0.0))
-        self.layouts[operator.name] = found  # stays until something better is decided
+        self.layouts[operator.name] = found  # kept until a better layout is decided
         return found
 
     def _decided(self, operator: Operator, groups: int, slots: int) -> Layout | None:
         found = self.layouts.get(operator.name)
         if isinstance(found, Diagonal) and len(found.owner) == groups:
-            if operator.name in self._followed or not self._splits:  # it may have been split under other rules
+            if operator.name in self._followed or not self._splits:  # an earlier policy may have allowed hot groups
                 found = replace(found, grids=())
             return _pinned(_fitted(found, slots), self.policy.pinned.get(operator.name, {}))
         if isinstance(found, Rectangles) and found.total == groups and sum(found.rows) <= slots:
@@ -112,10 +114,10 @@ class Controller:
         return _pinned(Diagonal.even(groups, slots), pins) if pins else None
 
     def splitters_for(self, bytes: int) -> Splitters | None:
-        """Those of an epoch that reads so much: what was decided, unless that is far from what epochs read lately and
-        something may be changed.
+        """Return the splitters of an epoch that reads `bytes`.
 
-        None: nothing was decided yet.
+        These are the decided splitters, unless the size differs so much from recent epochs that others save measurable
+        time. None: nothing has been decided.
         """
         if self.frozen or self.splitters is None or self.splitting is None:
             return self.splitters
@@ -124,7 +126,9 @@ class Controller:
         )
 
     def can_place(self, operator: Operator) -> bool:
-        """Whether its groups belong to slots that can be chosen: not those that follow another, nor the stateless."""
+        """Return whether the operator's groups can be assigned to slots: not if it follows another, and not if it is
+        stateless.
+        """
         return not operator.follows and operator.router.adapts is Adaptation.PLACE
 
     def _can_shape(self, operator: Operator) -> bool:
@@ -140,10 +144,12 @@ class Controller:
         seconds: float,
         splitting: SplitLoad | None = None,
     ) -> None:
-        """What an epoch did: loads of operators as tasks reported them, tuples in their windows by side, how long every
-        slot worked in the time it had, and what splitters did with files, if there were some."""
+        """Record an epoch: loads of operators from the tasks' reports, tuples in their windows by side, the CPU seconds
+        of each slot, the epoch's seconds, and the work of the splitters if they read files.
+        """
         self.observed += 1
-        weight = SMOOTHING if self.observed > 2 else 1.0  # the first epoch imports and compiles: the second replaces it
+        # the first epoch includes imports and compilation, so the second replaces it
+        weight = SMOOTHING if self.observed > 2 else 1.0
         if splitting is not None:
             self.splitting = splitting.smoothed(self.splitting, weight)
         for operator in self.plan.operators:
@@ -191,7 +197,7 @@ class Controller:
         return not self.frozen and (self.asked or (epoch + 1) % self.policy.every == 0)
 
     def reorganise(self, epoch: int, groups: int, used: Mapping[str, Layout]) -> list[Decision]:
-        """Decide, and keep the layouts for the next epoch; `used` are those of this one."""
+        """Decide on changes and keep the layouts for the next epoch. `used` are the layouts of this epoch."""
         self.asked = False
         self._judge(used)
         decisions = self.proposals(epoch, groups, used, keep=True)
@@ -202,7 +208,7 @@ class Controller:
         """Return the decisions that a reorganisation would make now."""
         slots, decisions = self._slots(epoch, groups, keep)
         decisions += self._splitters(epoch, slots, keep)
-        slots = min(slots, groups)  # others have nothing to look at
+        slots = min(slots, groups)  # more slots than groups would be idle
         for operator in self.plan.operators:
             found = self.measured.get(operator.name)
             layout = used.get(operator.name)
@@ -220,7 +226,7 @@ class Controller:
         return decisions
 
     def _slots(self, epoch: int, groups: int, keep: bool) -> tuple[int, list[Decision]]:
-        if not self.auto or len(self.occupancy) != self.active:  # another number was chosen since the last epoch
+        if not self.auto or len(self.occupancy) != self.active:  # the number of slots has changed since the last epoch
             return self.active, []
         remembered = self.degree.wanted_less
         policy = self.policy
@@ -238,18 +244,20 @@ class Controller:
         return slots, [decision]
 
     def _more(self, limit: int) -> int:
-        """The fewest slots that are worth a step, if they save time that can be measured; otherwise those of now.
+        """Return the smallest increase in slots that saves measurable time, or the current number.
 
-        A larger step would gain more, and be taken back in the next decision.
+        A larger increase would save more, but the next reorganisation might revert it.
         """
         slots = min(self.active + gain.fewest_added_slots(self.active, self.policy.worth), limit)
         took = max(self.occupancy) * self.seconds
         return slots if gain.is_measurable(took, took * self.active / slots, 0.0, gain.SECONDS) else self.active
 
     def _splitters(self, epoch: int, slots: int, keep: bool) -> list[Decision]:
-        """p and W; one splitter for each slot at most, which is what there are processors for."""
+        """Choose the number of splitters and the window size. There is at most one splitter per slot, because a slot
+        has one core.
+        """
         load = self.splitting
-        if load is None or not self.policy.splitters:  # no files, or not to be chosen
+        if load is None or not self.policy.splitters:  # no files, or the policy fixes the splitters
             return []
         now = self.splitters or Splitters(load.tasks, splitter_count.USUAL)
         chosen = splitter_count.choose_splitters(load, now, slots, self.policy.worth)
@@ -278,7 +286,7 @@ class Controller:
     def _better(
         self, layout: Rectangles, wanted: Rectangles, new: tuple[float, float], held: tuple[float, float]
     ) -> bool:
-        """Whether a shape saves what can be measured; what the papers decide is done as they say it."""
+        """Return whether a shape saves a measurable amount. The papers' policies follow their own rules."""
         if self.policy.diffusion == "adaptive-ssp":
             return max(new) > (1 + self.policy.worth) * min(new)
         if self.policy.diffusion in ("ssp", "grid"):
@@ -302,14 +310,15 @@ class Controller:
             hot = {grid.group for grid in wanted}
             moves, wanted = [], tuple(grid for grid in fitted.grids if grid.group in hot)
         if self.policy.elastic == "gain":
-            moves = moves[: self.policy.moves]  # the others follow, unless the load has changed by then
+            # the remaining moves follow at later reorganisations, unless the load changes
+            moves = moves[: self.policy.moves]
         after = Diagonal(_moved(fitted.owner, moves), slots, wanted)
         return after, self._said(epoch, operator, fitted, after, moves, found, load)
 
     def _hot(
         self, operator: Operator, layout: Diagonal, found: MeasuredLoad, load: Counts, pins: Mapping[int, int]
     ) -> tuple[HotGroup, ...]:
-        """The groups that should be on grids of their own."""
+        """Return the groups that should be spread over grids."""
         if not (self.policy.hot and operator.can_spread_group and operator.name not in self._followed):
             return layout.grids
         sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
@@ -337,7 +346,7 @@ class Controller:
         )
 
     def _pays(self, before: Diagonal, after: Diagonal, load: Counts) -> bool:
-        """Whether the busiest slot has measurably less to do, or slots would have nothing at all."""
+        """Return whether the busiest slot's load falls measurably, or a slot that is idle would get work."""
         busiest = [max(group_moves.slot_loads(x.owner, x.grids, load.tolist(), x.slots)) for x in (before, after)]
         noise = float(load.sum()) / after.slots * gain.busiest_noise(SEEN * float(load.sum()), after.slots)
         idle = len(set(before.owner)) < min(before.slots, len(before.owner))
@@ -374,7 +383,7 @@ class Controller:
         return decisions
 
     def _hottest(self, group: int, groups: int, found: MeasuredLoad) -> str:
-        """The heaviest key of a group, to say why it is hot."""
+        """Describe the heaviest key of a group, as the reason why the group is hot."""
         for sketch in found.heavy:
             for key, count in sketch.heavy(0.02):
                 if int(scale(np.array([key], dtype=np.uint64), groups)[0]) == group:
@@ -382,7 +391,7 @@ class Controller:
         return ""
 
     def _judge(self, used: Mapping[str, Layout]) -> None:
-        """Measure the last decisions: the load of the busiest slot now, as a share of that before."""
+        """Record the effect of past decisions: the busiest slot's load now, relative to before."""
         for index, decision in enumerate(self.history):
             if decision.measured is None and decision.before:
                 now = self._now(decision, used.get(decision.operator))
@@ -404,10 +413,11 @@ class Controller:
             return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
         return None
 
-    # --- what an operator of the system may ask for --------------------------------------------------------------------
+    # --- requests of the user
+    # ------------------------------------------------------------------------------------------
 
     def set_slots(self, slots: int, epoch: int) -> None:
-        """Change the number of slots from this epoch on, because the user asked for it."""
+        """Change the number of slots from this epoch on, at the user's request."""
         check_slots(slots)
         if slots > self.limit:
             raise QueryError(
@@ -423,7 +433,7 @@ class Controller:
 
 
 def group_work(found: MeasuredLoad) -> Counts:
-    """Work per group: tuples, and the pairs that hot keys make."""
+    """Return the work per group: its tuples, plus the pairs of hot keys."""
     load = found.new[0] + found.new[1]
     groups, totals = len(load), found.totals()
     hashed = {key for sketch in found.heavy for key, _ in sketch.heavy(0.01)}
@@ -442,7 +452,7 @@ def _moved(owner: Sequence[int], moves: Sequence[group_moves.Move]) -> tuple[int
 
 
 def _fitted(layout: Diagonal, slots: int) -> Diagonal:
-    """The same groups in another number of slots; those of slots that are gone are dealt out."""
+    """Return the layout for another number of slots. Groups of removed slots are distributed over the others."""
     if layout.slots == slots:
         return layout
     owner = tuple(slot if slot < slots else group % slots for group, slot in enumerate(layout.owner))

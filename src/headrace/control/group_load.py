@@ -1,4 +1,4 @@
-"""The load that the controller judges by: tuples sent to the groups of an operator, and its heavy keys."""
+"""The load data of the controller: tuples sent to the groups of an operator, and its heavy keys."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 
 
 class HeavyKey(NamedTuple):
-    """A key that has a notable share of the tuples of a block, as a sample shows it."""
+    """A key with a notable share of the tuples of a block, estimated from a sample."""
 
     hash: int
-    tuples: int  # about
-    text: str  # as people write it
+    tuples: int  # estimated
+    text: str  # the key as readable text
 
 
 @dataclass
 class GroupLoad:
     """The tuples that one task sent to one operator, by side."""
 
-    new: list[list[int]] = field(default_factory=lambda: [[], []])  # tuples by group; empty: none on that side
+    new: list[list[int]] = field(default_factory=lambda: [[], []])  # tuples by group; empty: no tuples on that side
     heavy: list[list[HeavyKey]] = field(default_factory=lambda: [[], []])
 
     def add(self, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:

@@ -1,8 +1,9 @@
-"""Groups that move between slots, and groups that are too much for one.
+"""Moves of groups between slots, and grids for groups that are too large for one slot.
 
-Loads are per group, in any one unit. `gain` takes the busiest slot's group whose move lowers the larger of the two loads
-most, and of about equally good ones that with the least state to open; it stops when balance is good enough or a move
-would gain little, so it does not thrash. `paper` gives one random group of every supplier to a consumer.
+Loads are per group, in any one unit. `moves_by_gain` moves a group of the busiest slot that lowers the larger of the
+two loads most; among about equally good groups it takes the one with the least state to read. It stops when the balance
+is good enough or a move gains little, so it does not thrash. `random_moves` follows the paper: one random group of each
+supplier moves to a consumer.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from dataclasses import dataclass
 
 from headrace.routing import HotGroup
 
-ENTER, LEAVE = 1.0, 0.6  # a group is split above the first and joined again below the second, in fair shares of a slot
-LEAST_GAIN = 0.01  # of the mean load: moves that gain less are not worth it
+# in fair shares of a slot: a group above the first value is split, and one below the second is joined again
+ENTER, LEAVE = 1.0, 0.6
+LEAST_GAIN = 0.01  # share of the mean load; smaller gains do not justify a move
 
 
 @dataclass(frozen=True)
@@ -25,11 +27,11 @@ class Move:
     group: int
     source: int
     target: int
-    gain: float  # by how much the larger of the two loads falls
+    gain: float  # reduction of the larger of the two loads
 
 
 def slot_loads(owner: Sequence[int], grids: Sequence[HotGroup], load: Sequence[float], slots: int) -> list[float]:
-    """Work of every slot; a split group's is spread evenly over its slots."""
+    """Return the work of each slot. The work of a split group is spread evenly over its slots."""
     found = [0.0] * slots
     split = {s.group: s for s in grids}
     for group, work in enumerate(load):
@@ -40,7 +42,7 @@ def slot_loads(owner: Sequence[int], grids: Sequence[HotGroup], load: Sequence[f
 
 
 def imbalance(loads: Sequence[float]) -> float:
-    """The busiest slot's load over the mean."""
+    """Return the busiest slot's load relative to the mean."""
     mean = sum(loads) / len(loads)
     return max(loads) / mean if mean else 1.0
 
@@ -55,7 +57,7 @@ def moves_by_gain(
     enough: float,
     fixed: Collection[int] = (),
 ) -> list[Move]:
-    """Moves, one after the other, until the busiest slot is within `enough` of the mean or `most` were made."""
+    """Return moves until the busiest slot is within `enough` of the mean or `most` moves are made."""
     owner, loads = list(owner), slot_loads(owner, grids, load, slots)
     stuck = {s.group for s in grids} | set(fixed)
     mean = sum(loads) / slots
@@ -95,8 +97,8 @@ def random_moves(
     seed: str,
     fixed: Collection[int] = (),
 ) -> list[Move]:
-    """One random group of every supplier to a consumer of its own."""
-    r = random.Random(seed)  # noqa: S311 (seeded, so that a repeated decision is the same)
+    """Return one random group of each supplier, each moved to a different consumer."""
+    r = random.Random(seed)  # noqa: S311  seeded, so that a repeated decision is identical
     givers = sorted((s for s, o in enumerate(occupancy) if o > supplier), key=lambda s: -occupancy[s])
     takers = sorted((s for s, o in enumerate(occupancy) if o < consumer), key=lambda s: occupancy[s])
     found = []
@@ -114,9 +116,10 @@ def hot_groups_for(
     owner: Sequence[int],
     slots: int,
 ) -> tuple[HotGroup, ...]:
-    """Groups on grids of their own: those with more load than a slot's fair share, until they have much less.
+    """Return grids for the groups whose load exceeds a slot's fair share. A grid is kept until the load is much
+    smaller.
 
-    sides: left and right tuples that a group's slot reads.
+    sides: the left and right tuples that a group's slot reads.
     """
     fair = sum(load) / slots
     known = {s.group: s for s in grids}
@@ -135,9 +138,9 @@ def _split(
     slots: int,
     fair: float,
 ) -> HotGroup:
-    count = min(slots, max(2, math.ceil(load[group] / fair * 1.5)))  # parts small enough to be packed evenly
+    count = min(slots, max(2, math.ceil(load[group] / fair * 1.5)))  # cells small enough to balance evenly
     if known and max(known.slots) < slots and abs(len(known.slots) - count) <= 1:
-        return known  # about as it should be
+        return known  # the present grid is close enough
     rows, columns = best_grid(count, *sides)
     others = slot_loads(owner, (), [0.0 if g == group else w for g, w in enumerate(load)], slots)
     idlest = sorted(range(slots), key=lambda s: (others[s], s))[: rows * columns]
@@ -145,7 +148,7 @@ def _split(
 
 
 def best_grid(count: int, left: float, right: float) -> tuple[int, int]:
-    """Return the rows and columns of a grid of at most `count` cells in which a cell reads least, with few cells unused."""
+    """Return rows and columns of the grid with `count` cells in which a cell reads least."""
     options = [(rows, count // rows) for rows in range(1, count + 1)]
     full = [(a, b) for a, b in options if a * b == count]
     return min(full, key=lambda ab: (left / ab[0] + right / ab[1], ab))

@@ -1,14 +1,14 @@
 """The cost model of parasplit (Zeitler and Risch, VLDB 2011, sections 3 and 4), with the paper's names.
 
-A window router PR deals physical windows to p window splitters PS, each of which sends every tuple to the query
-processors PQ that it is for: to one of q (a share r of the tuples), to all of them (b) or to none (o).
+A window router PR distributes physical windows to p window splitters PS. Each splitter sends every tuple to its query
+processors PQ: to one of q (a share r of the tuples), to all of them (b) or to none (o).
 
-Units: a cost c is processor time per tuple, a rate phi is tuples of the input stream per time, whatever the unit of time;
-costs in seconds per megabit and rates in Mbit/s, as the paper prints them, are as good. Costs with a W are those of a whole
-physical window, shared out over the tuples in it. Every phi counts tuples of the *input*: a query processor is given only
-some of them, so its rate is that of the tuples which it is given, divided by their share.
+Units: a cost c is CPU time per tuple, and a rate phi is tuples of the input stream per unit of time. Any unit works,
+such as the paper's seconds per megabit and Mbit/s. Costs with a W are costs of a whole physical window, divided by its
+number of tuples. Every phi counts tuples of the *input*. A query processor receives only a share of them, so its rate
+is the rate of the tuples that it receives, divided by that share.
 
-Invariant: pure arithmetic; nothing in here measures, and no answer of a query depends on it.
+Invariant: this module is pure arithmetic. It measures nothing, and no result of a query depends on it.
 """
 
 from __future__ import annotations
@@ -19,36 +19,36 @@ from dataclasses import dataclass
 
 from headrace.support.limits import MOST_SPLITTERS
 
-BROADCAST = 0.01  # the heuristic's share of tuples for all
+BROADCAST = 0.01  # the heuristic's share of tuples that are broadcast
 
 
 @dataclass(frozen=True)
 class ModelCosts:
-    """Processor time per tuple. A splitter reads a tuple as part of its window, a query processor by itself."""
+    """CPU time per tuple. A splitter reads whole windows of tuples; a query processor reads single tuples."""
 
     cr_W: float = 0.0  # read: a tuple's share of reading a physical window
-    cs_W: float = 0.0  # split: the same, of choosing a splitter for the window
-    ce_W: float = 0.0  # emit: the same, of sending the window there
-    cs: float = 0.0  # split: route and broadcast
+    cs_W: float = 0.0  # split: share of choosing a splitter for the window
+    ce_W: float = 0.0  # emit: share of sending the window
+    cs: float = 0.0  # split: evaluate route and broadcast
     ce: float = 0.0  # emit: to one query processor
     cr: float = 0.0  # read: a tuple in a query processor
-    cp: float = 0.0  # poll, for each splitter that is listened to
-    cm: float = 0.0  # merge, the same
+    cp: float = 0.0  # poll, per splitter
+    cm: float = 0.0  # merge, per splitter
     cr_PR: float | None = (
-        None  # read: the router's own; None: cr_W, as in the paper; 0: it names windows and reads none
+        None  # read, in the router; None: cr_W, as in the paper; 0: it only names windows and reads none
     )
 
 
 @dataclass(frozen=True)
 class SplitShares:
-    """Where tuples go: r + b + o = 1."""
+    """The shares of tuples by destination: r + b + o = 1."""
 
-    q: int  # substreams
+    q: int  # number of substreams
     r: float  # routing percentage: to one of them
     b: float  # broadcast percentage: to all of them
     o: float = 0.0  # omit percentage: to none
-    copies: int | None = None  # of a tuple for all that a splitter sends; None: q, as in the paper
-    processors: int | None = None  # that the substreams are dealt to; None: q, one for each, as in the paper
+    copies: int | None = None  # copies that a splitter sends of a broadcast tuple; None: q, as in the paper
+    processors: int | None = None  # query processors that share the substreams; None: q, one for each, as in the paper
 
     def __post_init__(self) -> None:
         if self.q < 1 or min(self.r, self.b, self.o) < 0 or not math.isclose(self.r + self.b + self.o, 1.0):
@@ -56,12 +56,12 @@ class SplitShares:
 
     @property
     def sent(self) -> float:
-        """Tuples that a splitter sends, per tuple that it reads: r + q b in the paper."""
+        """Return the tuples that a splitter sends per tuple that it reads: r + q b in the paper."""
         return self.r + self.b * (self.q if self.copies is None else self.copies)
 
     @property
     def delivered(self) -> float:
-        """Tuples that all query processors are given together, per tuple of the input: r + q b."""
+        """Return the tuples that all query processors together receive per tuple of the input: r + q b."""
         return self.r + self.b * self.q
 
 
@@ -69,7 +69,7 @@ class SplitShares:
 
 
 def C(costs: ModelCosts, split: SplitShares, *, u: int = 1, cq: float = 0.0, sigma: float = 1.0) -> float:
-    """Equation 1: an incoming tuple in any stream process with u inputs, a query of cost cq and selectivity sigma.
+    """Equation 1: the cost of a tuple in any stream process with u inputs, a query of cost cq and selectivity sigma.
 
     cr + (cp + cm) u + cq + sigma (cs (o + r + q b) + ce (r + q b))
     """
@@ -78,17 +78,17 @@ def C(costs: ModelCosts, split: SplitShares, *, u: int = 1, cq: float = 0.0, sig
 
 
 def C_PR(costs: ModelCosts) -> float:
-    """Equation 2: a tuple in the window router, as its share of a window: cr_W + cs_W + ce_W."""
+    """Equation 2: the cost of a tuple in the window router, as its share of a window: cr_W + cs_W + ce_W."""
     return (costs.cr_W if costs.cr_PR is None else costs.cr_PR) + costs.cs_W + costs.ce_W
 
 
 def C_PS(costs: ModelCosts, split: SplitShares) -> float:
-    """Equation 3: a tuple in a window splitter: cr_W + cs (o + r + q b) + ce (r + q b)."""
+    """Equation 3: the cost of a tuple in a window splitter: cr_W + cs (o + r + q b) + ce (r + q b)."""
     return costs.cr_W + costs.cs * (split.o + split.sent) + costs.ce * split.sent
 
 
 def C_PQ(costs: ModelCosts, p: int, O: float = 0.0) -> float:
-    """Equation 4: a tuple that a query processor is given, from p splitters, the query's own cost O included.
+    """Equation 4: the cost of a tuple in a query processor with p splitters, including the query's own cost O.
 
     cr + p (cp + cm) + O
     """
@@ -96,7 +96,7 @@ def C_PQ(costs: ModelCosts, p: int, O: float = 0.0) -> float:
 
 
 def C_PS_hat(cs_ce: float, q: int, b: float = BROADCAST) -> float:
-    """Equation 5, the heuristic's cost of a tuple in a splitter: cr_W = 0, o = 0; cs_ce is cs + ce.
+    """Equation 5, the heuristic's cost of a tuple in a splitter, with cr_W = 0 and o = 0; cs_ce is cs + ce.
 
     (cs + ce) (0.99 + 0.01 q) for b = 0.01
     """
@@ -108,7 +108,7 @@ def C_PS_hat(cs_ce: float, q: int, b: float = BROADCAST) -> float:
 
 @dataclass(frozen=True)
 class ProcessRates:
-    """The most of the input stream that each kind of process can take, all processes of a kind together."""
+    """The highest input rate of each kind of process, over all processes of the kind."""
 
     PR: float
     PS: float
@@ -116,18 +116,19 @@ class ProcessRates:
 
     @property
     def parasplit(self) -> float:
-        """Section 3.2: kinds on processors of their own, all at work at once; the slowest decides."""
+        """Return the rate of section 3.2: each kind has its own CPUs and all run at once, so the slowest kind
+        decides."""
         return min(self.PR, self.PS, self.PQ)
 
     @property
     def in_turn(self) -> float:
-        """The same where the kinds take turns on the same processors, as the stages of an epoch do."""
+        """Return the rate if the kinds take turns on the same CPUs, as the stages of an epoch do."""
         each = (self.PR, self.PS, self.PQ)
         return 0.0 if 0.0 in each else 1 / sum(1 / rate for rate in each) if min(each) < math.inf else math.inf
 
 
 def rates(costs: ModelCosts, split: SplitShares, p: int, *, O: float = 0.0, network: float = math.inf) -> ProcessRates:
-    """What p splitters allow; network: tuples per time that one process can receive, or send."""
+    """Return the rates with p splitters. `network`: tuples per time that one process can receive or send."""
     n = split.q if split.processors is None else split.processors
     links = ProcessRates(
         network, network * p / max(split.sent, 1.0), network * n / split.delivered if split.delivered else math.inf
@@ -147,7 +148,7 @@ def _over(processes: float, cost: float) -> float:
 
 
 def p_hat(phi_D: float, phi_PS_1: float, q: int, b: float = BROADCAST) -> int:
-    """Equation 6, the heuristic: the fewest splitters that keep up with phi_D by equation 5.
+    """Equation 6, the heuristic: the fewest splitters that sustain phi_D by equation 5.
 
     phi_PS_1: the rate of a single splitter with q = 1, which gives cs + ce = 1 / phi_PS_1.
     """
@@ -155,16 +156,17 @@ def p_hat(phi_D: float, phi_PS_1: float, q: int, b: float = BROADCAST) -> int:
 
 
 def p_model(rate: Callable[[int], float], phi_D: float, most: int = MOST_SPLITTERS) -> int:
-    """The fewest splitters whose rate reaches phi_D; if none do, the fewest that reach the highest rate there is.
+    """Return the fewest splitters whose rate reaches phi_D, or else the fewest with the highest rate.
 
-    Fewest, because equation 4 grows with p: of all p that keep up it costs least. rate: of p splitters, by `rates`.
+    The fewest are best, because the cost of equation 4 grows with p. `rate` returns the rate of p splitters (see
+    `rates`).
     """
     enough = (p for p in range(1, most + 1) if rate(p) >= phi_D * (1 - 1e-12))
     return next(enough, max(range(1, most + 1), key=rate))
 
 
 def _up(number: float) -> int:
-    """Rounded up; what lies above a whole number by the error of arithmetic alone does not count."""
+    """Round up, ignoring floating point error."""
     return math.ceil(round(number, 9))
 
 
@@ -172,10 +174,10 @@ def _up(number: float) -> int:
 
 
 def eta(p: int, q: int, T_PR: float, T_PS: float, T_PQ: float) -> float:
-    """Equation 7: the splitters' share of all processor time, queries (O) left out.
+    """Equation 7: the splitters' share of all CPU time, without the queries (O).
 
-    p T_PS / (T_PR + p T_PS + q T_PQ), where T is the time that *one process* of a kind takes in a run. The paper writes C,
-    its letter for costs per tuple; as such they would have to be weighted by the tuples that a process sees.
+    p T_PS / (T_PR + p T_PS + q T_PQ), where T is the time that *one process* of a kind takes in a run. The paper writes
+    C, its letter for costs per tuple; those would have to be weighted by the tuples that a process receives.
     """
     splitting = p * T_PS
     everything = T_PR + splitting + q * T_PQ
@@ -183,6 +185,7 @@ def eta(p: int, q: int, T_PR: float, T_PS: float, T_PQ: float) -> float:
 
 
 def efficiency(costs: ModelCosts, split: SplitShares, p: int) -> float:
-    """Equation 7 from costs per tuple: a splitter sees one in p tuples of the input, a query processor its share."""
+    """Equation 7 from costs per tuple: a splitter receives one in p tuples of the input, a query processor its
+    share."""
     share = split.delivered / split.q
     return eta(p, split.q, C_PR(costs), C_PS(costs, split) / p, C_PQ(costs, p) * share)

@@ -1,4 +1,4 @@
-"""The policy of the controller: thresholds, periods, and what is forbidden or forced. It comes from TOML or Python."""
+"""The policy of the controller: thresholds, periods, and fixed or disabled decisions. It comes from TOML or Python."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ Diffusion = Literal["ragged", "grid", "adaptive-ssp", "ssp", "off"]
 
 @dataclass(frozen=True)
 class Policy:
-    """How a run adapts; `hr.start(..., policy=hr.Policy(every=20, hot=False))`. A TOML file may have the same fields."""
+    """How a run adapts; `hr.start(..., policy=hr.Policy(every=20, hot=False))`. A TOML file has the same fields."""
 
-    diffusion: Diffusion = "ragged"  # joins without an equality
-    elastic: Literal["gain", "paper", "off"] = "gain"  # groups of equality joins and aggregates
-    hot: bool = True  # split groups that are too much for one slot
-    splitters: bool = True  # choose how many read files, and how large their windows are
+    diffusion: Diffusion = "ragged"  # shape of joins without an equality
+    elastic: Literal["gain", "paper", "off"] = "gain"  # placement of the groups of equality joins and aggregates
+    hot: bool = True  # spread groups that are too large for one slot over several
+    splitters: bool = True  # adapt the number of splitters and the size of their windows
     every: int = 5  # epochs between reorganisations
-    supplier: float = 0.7  # a slot busier than this share of its time gives groups away
-    consumer: float = 0.4  # one less busy takes some
+    supplier: float = 0.7  # a slot that is busier than this share of its time gives groups away
+    consumer: float = 0.4  # a slot that is less busy than this share receives groups
     beta: float = 0.5  # slots are added when suppliers outnumber beta times the consumers
-    moves: int = 16  # groups that may move at once
-    worth: float = 0.1  # share that a change must be expected to save, beside what varies by chance (`control.gain`)
-    pinned: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # operator: group: the slot it stays in
+    moves: int = 16  # most groups that move at one reorganisation
+    worth: float = 0.1  # share that a change must save; it must also exceed the variation by chance (`control.gain`)
+    pinned: Mapping[str, Mapping[int, int]] = field(default_factory=dict)  # operator -> group -> slot in which it stays
 
     def __post_init__(self) -> None:
         _demand(self.diffusion in DIFFUSION, "diffusion", self.diffusion, f"one of {', '.join(DIFFUSION)}")
@@ -60,7 +60,7 @@ def _demand(holds: bool, name: str, found: object, expected: str) -> None:
 
 
 def parse_policy(given: Policy | Mapping[str, Any] | str | os.PathLike[str] | None) -> Policy:
-    """A policy from whatever a user gives: nothing, a record, its fields, or a file."""
+    """Return the policy from a record, its fields, or a TOML file. None: the default policy."""
     if given is None:
         return Policy()
     if isinstance(given, Policy):
@@ -76,7 +76,7 @@ def _from_fields(data: Mapping[str, Any]) -> Policy:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else ""
-            raise QueryError(f"the policy has an unknown entry {name!r}; there are {', '.join(known)}{hint}")
+            raise QueryError(f"the policy has an unknown entry {name!r}; the entries are {', '.join(known)}{hint}")
     given = dict(data)
     if "pinned" in given:
         given["pinned"] = {name: _groups(name, groups) for name, groups in _table(given["pinned"]).items()}
@@ -90,7 +90,7 @@ def _table(value: Any) -> Mapping[str, Any]:
 
 
 def _groups(operator: str, groups: Any) -> dict[int, int]:
-    """TOML has only text for keys."""
+    """Return the pins of an operator with group numbers as keys, which TOML stores as text."""
     _demand(isinstance(groups, Mapping), f"pinned.{operator}", groups, "a table of groups and slots")
     try:
         return {int(group): slot for group, slot in groups.items()}
@@ -101,13 +101,19 @@ def _groups(operator: str, groups: Any) -> dict[int, int]:
 
 
 def check_pins(given: Policy, operators: Mapping[str, bool], groups: int, slots: int) -> None:
-    """Refuse pins of what is not there; operators: by name, whether its groups can be placed."""
+    """Raise if the policy pins unknown operators, groups or slots. `operators` maps names to whether their groups can
+    be placed.
+    """
     for operator, pins in given.pinned.items():
         if not operators.get(operator):
             names = [name for name, can in operators.items() if can]
-            raise QueryError(f"the policy pins groups of {operator!r}; there are {', '.join(names) or 'none to pin'}")
+            raise QueryError(
+                f"the policy pins groups of {operator!r}; operators with groups to pin: {', '.join(names) or 'none'}"
+            )
         for group, slot in pins.items():
             if group >= groups:
                 raise QueryError(f"the policy pins group {group} of {operator}, which has groups 0 to {groups - 1}")
             if slot >= slots:
-                raise QueryError(f"the policy pins group {group} of {operator} to slot {slot}; there are {slots}")
+                raise QueryError(
+                    f"the policy pins group {group} of {operator} to slot {slot}; this run has slots 0 to {slots - 1}"
+                )

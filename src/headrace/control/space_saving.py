@@ -1,4 +1,4 @@
-"""Heavy hitters of a stream: the Space-Saving sketch.
+"""The Space-Saving sketch, which finds the heavy hitters of a stream.
 
     true count  <=  count(key)  <=  true count + error(key),      error(key) <= total / capacity
 
@@ -30,16 +30,16 @@ class SpaceSavingSketch:
         self.errors.setdefault(key, 0.0)
 
     def rest(self, count: float) -> None:
-        """Tuples of which only the number is known: none of their keys is heavy."""
+        """Add tuples whose keys are unknown and known not to be heavy."""
         self.total += count
 
     def fade(self, share: float) -> None:
-        """Reduce all counts, so that a key that is no longer hot leaves."""
+        """Reduce all counts, so that keys that are no longer hot leave the sketch."""
         self.total *= share
         self.counts = {key: count * share for key, count in self.counts.items()}
         self.errors = {key: error * share for key, error in self.errors.items()}
 
     def heavy(self, share: float) -> Iterable[tuple[int, float]]:
-        """Keys that surely have at least this share of all tuples, the heaviest first."""
+        """Return the keys that certainly have at least this share of all tuples, the heaviest first."""
         sure = ((key, count - self.errors[key]) for key, count in self.counts.items())
         return sorted(((k, c) for k, c in sure if self.total and c >= share * self.total), key=lambda kc: -kc[1])

@@ -2,14 +2,14 @@
 
     seconds(p) = S / p + x p
 
-S is what an epoch's splitters take together, in processor time: equation 3 times its tuples. x is what one splitter more
-costs an epoch: its start, and what slots do for each that they listen to, p (cp + cm) in equation 4. The fewest seconds
-are at p = sqrt(S / x): one splitter for a small load, one for each slot for a large one. Both numbers are rough estimates,
-so p changes only for a gain that can be measured (`gain`): a tenth of the time, and more than the time of an epoch varies
-without any change. W follows p: a splitter gets a few windows of an epoch, so that no splitter waits long for another.
+S is the CPU time of all splitters of an epoch: equation 3 times the number of tuples. x is the cost of one more
+splitter per epoch: its start, and the work of slots per splitter, p (cp + cm) in equation 4. The minimum is at p =
+sqrt(S / x): one splitter for a small load, one per slot for a large one. Both numbers are rough estimates, so p changes
+only for a measurable gain (`gain`): a tenth of the time, and more than epochs vary by chance. W follows p: each
+splitter gets a few windows per epoch, so that no splitter waits long for another.
 
-Neither number can change an answer: every row of an epoch's files is in one window, and every window with one splitter.
-So nothing has to be remembered: a run that is started again begins as is usual, and measures.
+Neither number can change a result: every row of an epoch's files is in one window, and every window goes to one
+splitter. So neither is stored: a restarted run begins with the defaults and measures again.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from dataclasses import dataclass
 
 from headrace.control import gain
 
-MORE = 0.010  # x, in seconds, assumed: Spark starts a task, every slot opens one block more
-EACH = 4  # windows of an epoch that a splitter gets
-USUAL = 16 << 20  # bytes of a window: to read and split them takes a hundred times as long as to open a file
+MORE = 0.010  # x in seconds, an assumption: Spark starts a task, and every slot opens one more block
+EACH = 4  # windows per splitter and epoch
+USUAL = 16 << 20  # bytes of a window; reading and splitting them takes a hundred times as long as opening a file
 SMALLEST_WINDOW, LARGEST_WINDOW = (
     1 << 20,
     64 << 20,
-)  # bytes of a window: opening it costs little; several have room in memory
-APART = 4  # times that W must be off before it is changed
+)  # bytes; opening such windows costs little, and several fit in memory
+APART = 4  # factor by which W must be off before it is changed
 
 
 @dataclass(frozen=True)
 class Splitters:
-    """The splitters of an epoch, which are dealt equal shares of its input. Usually there is one for each slot."""
+    """The splitters of an epoch, which receive equal shares of its input. The default is one per slot."""
 
     count: int  # p
-    window_bytes: int = USUAL  # W: the size of physical windows, about
+    window_bytes: int = USUAL  # W: approximate size of physical windows
 
     @property
     def summary(self) -> str:
@@ -42,17 +42,17 @@ class Splitters:
 
 @dataclass(frozen=True)
 class FixedSplitters:
-    """The number of splitters and the size of windows that a start gives for the whole run."""
+    """The number of splitters and the window size that the user fixed for the whole run."""
 
-    count: int | None = None  # None: one for each slot
-    window_bytes: int | None = None  # None: the usual size
+    count: int | None = None  # None: one per slot
+    window_bytes: int | None = None  # None: the default size
 
     @property
     def is_fixed(self) -> bool:
         return self.count is not None or self.window_bytes is not None
 
     def splitters(self, slots: int) -> Splitters:
-        """Return the given numbers, and the usual ones for `slots` slots where none is given."""
+        """Return the fixed numbers, and the defaults for `slots` slots where none is fixed."""
         return Splitters(self.count or slots, self.window_bytes or USUAL)
 
 
@@ -60,19 +60,19 @@ class FixedSplitters:
 class SplitLoad:
     """The work of the splitters of an epoch."""
 
-    tasks: int  # how many there were
+    tasks: int  # number of splitters
     tuples: float
     bytes: float  # of files
-    cpu: float  # seconds of a processor, all of them together: S
-    longest: float  # of the one that took longest
+    cpu: float  # S: CPU seconds of all splitters together
+    longest: float  # CPU seconds of the slowest splitter
 
     @property
     def seconds(self) -> float:
-        """How long they took, side by side."""
+        """Return the estimated time of the splitters, which run in parallel."""
         return self.longest + MORE * self.tasks
 
     def reading(self, bytes: float) -> SplitLoad:
-        """Return the load of an epoch that reads `bytes` instead."""
+        """Return the load scaled to an epoch that reads `bytes`."""
         times = bytes / self.bytes
         return SplitLoad(self.tasks, self.tuples * times, bytes, self.cpu * times, self.longest * times)
 
@@ -86,19 +86,21 @@ class SplitLoad:
 
 
 def splitter_seconds(load: SplitLoad, p: int) -> float:
-    """Return how long p splitters would take, side by side."""
+    """Return the estimated time of p splitters, which run in parallel."""
     return load.cpu / p + MORE * p
 
 
 def choose_splitters(load: SplitLoad, now: Splitters, most: int, worth: float) -> Splitters:
-    """Return p and W for a load, with at most `most` splitters: those of now, unless others save time that can be measured."""
+    """Return p and W for a load, with at most `most` splitters. The current ones are kept unless others save measurable
+    time.
+    """
     best = min(range(1, most + 1), key=lambda p: splitter_seconds(load, p))
     if now.count <= most and not gain.is_measurable(
         splitter_seconds(load, now.count), splitter_seconds(load, best), worth, gain.SECONDS
     ):
         best = now.count
         if not gain.is_measurable(load.seconds, splitter_seconds(load, best), worth, gain.SECONDS):
-            return now  # and windows are dealt evenly enough
+            return now  # windows are distributed evenly enough
     window_bytes = window_size(load.bytes / (EACH * best))
     return Splitters(
         best,

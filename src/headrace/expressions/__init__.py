@@ -1,9 +1,9 @@
-"""Expressions: SQL text in DuckDB's dialect, checked, typed and taken apart when a query is built.
+"""Expressions: SQL text in DuckDB's dialect that is checked, typed and analysed when a query is built.
 
-Three gates, in this order: sqlglot says whether the text is one scalar expression at all; DuckDB's own syntax tree
-says which functions and columns it really uses, and each function must be one whose answer depends on its arguments
-alone; DuckDB binds it on an empty table, which settles names and types. The tree that passed is also the only thing
-that is ever taken apart or rewritten, so what was checked is what runs.
+An expression passes three checks, in this order. sqlglot checks that the text is one scalar expression. DuckDB's own
+syntax tree shows which functions and columns it uses, and each function must depend on its arguments alone. DuckDB
+binds it on an empty table, which determines names and types. All analysis and rewriting uses the checked tree, so the
+expression that runs is the one that was checked.
 """
 
 from headrace.expressions.aggregates import Aggregate, Partial, parse_aggregate

@@ -1,4 +1,4 @@
-"""Aggregate expressions, taken apart: what a pane must keep, how it is merged, and what depends on order."""
+"""Analysis of aggregate expressions: partials per pane, their merge functions, and dependence on order."""
 
 from __future__ import annotations
 
@@ -39,9 +39,10 @@ ORDER_SENSITIVE = frozenset(
         "string_agg",
     ]
 )
-READ_ONCE = frozenset(["histogram", "histogram_exact", "max", "min"])  # DuckDB reads their second argument from one row
-# Types whose sums have room in Arrow: a sum of whole numbers is a HUGEINT, which arrives as DECIMAL(38, 0). Sums of
-# HUGEINTs may not fit and need the tuples themselves.
+# DuckDB reads their second argument from one row only
+READ_ONCE = frozenset(["histogram", "histogram_exact", "max", "min"])
+# Types whose sums Arrow can represent. A sum of whole numbers is a HUGEINT, which Arrow receives as DECIMAL(38, 0).
+# Sums of HUGEINTs may not fit, so they need the tuples themselves.
 WHOLE_TYPES = ("tinyint", "smallint", "integer", "bigint", "utinyint", "usmallint", "uinteger", "ubigint")
 SUMMED = frozenset([*WHOLE_TYPES, "decimal", "float", "double"])
 MERGEABLE = frozenset(["avg", "bool_and", "bool_or", "count", "count_star", "max", "mean", "min", "sum"])
@@ -49,9 +50,9 @@ MERGEABLE = frozenset(["avg", "bool_and", "bool_or", "count", "count_star", "max
 
 @dataclass(frozen=True)
 class Partial:
-    """One aggregate call: what each pane keeps, and how the kept values are merged."""
+    """One aggregate call: the values that each pane keeps, and their merge functions."""
 
-    columns: tuple[tuple[str, str, str], ...]  # (name, SQL over tuples, function that merges two of them)
+    columns: tuple[tuple[str, str, str], ...]  # (name, SQL over tuples, aggregate function that merges two values)
     merged: tuple[tuple[str, str], ...]  # (name, SQL over those columns)
 
 
@@ -60,16 +61,16 @@ class Aggregate:
     """One checked aggregate expression, such as `sum(x) / count(*)`."""
 
     text: str
-    sql: str  # over tuples, grouped; functions that depend on order are ordered by `__seq`
+    sql: str  # over grouped tuples; order-sensitive functions are ordered by `__seq`
     type: pa.DataType
     ordered: bool
-    partials: tuple[Partial, ...] | None  # None: needs the tuples themselves
+    partials: tuple[Partial, ...] | None  # None: the aggregate needs the tuples themselves
     merged_sql: str | None  # over the merged partials
 
 
 @with_deep_recursion
 def parse_aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str, number: int = 0) -> Aggregate:
-    """Check an aggregate expression over one stream, grouped by `by`; `number` keeps its partials apart."""
+    """Check an aggregate expression over one stream, grouped by `by`. `number` makes the names of its partials unique."""
     scopes = {"": schema}
     tree = checked_tree(text, scopes, what, aggregates=True)
     calls = list(_aggregate_calls(tree))
@@ -81,7 +82,8 @@ def parse_aggregate(text: str, schema: pa.Schema, by: tuple[str, ...], what: str
     ordered = any(call["function_name"] in ORDER_SENSITIVE for call in calls)
     kind = bind_type(to_sql(tree), scopes, text, what, by=by)
     sql = to_sql(_with_order(tree)) if ordered else to_sql(tree)
-    duck_type(sql, {"": schema.append(pa.field("__seq", pa.int64()))}, text, what, by=by)  # not all take an order
+    # raises if a function accepts no order
+    duck_type(sql, {"": schema.append(pa.field("__seq", pa.int64()))}, text, what, by=by)
     partials = _partials(tree, schema, f"__f{number}m")
     return Aggregate(
         text=text,
@@ -102,22 +104,20 @@ def _aggregate_calls(tree: Tree) -> Iterator[Tree]:
 def _check_call(call: Tree, text: str, what: str) -> None:
     name = call["function_name"]
     if name.startswith(("arg_", "argm", "max_by", "min_by")) and len(call["arguments"]) > 2:
-        msg = f"{what} = {text!r} asks {name} for several values, whose ties have no order; use list(... ORDER BY ...)"
+        msg = f"{what} = {text!r} requests several values from {name}, whose ties have no order; use list(... ORDER BY ...)"
         raise ExpressionError(msg)
     if name == "bitstring_agg" and len(call["arguments"]) != 3:
-        raise ExpressionError(f"{what} = {text!r}: bitstring_agg needs the smallest and the largest value; give both")
+        raise ExpressionError(f"{what} = {text!r}: bitstring_agg needs the smallest and the largest value as arguments")
     if name in READ_ONCE and any(columns_of(call["arguments"][1:])):
-        msg = (
-            f"{what} = {text!r}: the second argument of {name} is one value for all tuples; give a constant, no column"
-        )
+        msg = f"{what} = {text!r}: the second argument of {name} must be the same for all tuples; use a constant instead of a column"
         raise ExpressionError(msg)
     if name != "count" and any(node["class"] == "COLLATE" for node in walk_tree(call["arguments"])):
-        msg = f"{what} = {text!r}: texts that a collation finds equal differ, and which of them {name} gives depends on their order; use lower(...)"
+        msg = f"{what} = {text!r}: different texts may be equal under a collation, so the result of {name} would depend on their order; use lower(...)"
         raise ExpressionError(msg)
 
 
 def _check_ungrouped(tree: Any, by: tuple[str, ...], text: str, what: str) -> None:
-    """Outside aggregate calls only the columns of `by` have one value per group."""
+    """Raise if a column outside aggregate calls is not in `by`: only those columns have one value per group."""
     grouped = {name.lower() for name in by}
     for path in columns_of(_without_aggregates(tree)):
         if path[0].lower() not in grouped:
@@ -138,11 +138,11 @@ def _without_aggregates(tree: Any) -> Any:
 
 
 def _with_order(tree: Tree) -> Tree:
-    """The tree with every order-sensitive call ordered by the tuples' sequence, after the user's own order."""
+    """Return the tree with every order-sensitive call ordered by the user's order and then by the tuples' sequence."""
     tree = json.loads(json.dumps(tree))
     for call in _aggregate_calls(tree):
         if call["function_name"] in ORDER_SENSITIVE:
-            # distinct values can only be ordered by themselves
+            # distinct values can be ordered only by themselves
             by = call["arguments"][0]["expression"] if call["distinct"] else column_node("__seq")
             order = {"type": "ORDER_DEFAULT", "null_order": "ORDER_DEFAULT", "expression": by}
             call["order_bys"]["orders"].append(order)
@@ -150,7 +150,7 @@ def _with_order(tree: Tree) -> Tree:
 
 
 def _partials(tree: Tree, schema: pa.Schema, prefix: str) -> tuple[tuple[Partial, ...], str] | None:
-    """Per-pane partials and the expression over them once merged, if every call allows it."""
+    """Return the partials of a pane and the expression over the merged partials, or None if a call cannot be merged."""
     calls = list(_aggregate_calls(tree))
     if not all(_mergeable(call, schema) for call in calls):
         return None
@@ -169,7 +169,7 @@ def _mergeable(call: Tree, schema: pa.Schema) -> bool:
 
 
 def _bare(call: Tree) -> Tree:
-    """A call without the name that it has as a field of a struct."""
+    """Return a call without its alias, which it has as a field of a struct."""
     return {**call, "alias": ""}
 
 

@@ -1,10 +1,10 @@
-"""An expression over both sides of a join as DuckDB binds it: every value with its type, every cast that it makes.
+"""A join predicate as DuckDB binds it: each value with its type, and each implicit cast.
 
-What belongs to one side alone is taken out first: DuckDB computes it once for each tuple (`SideColumn`), and what is left is
-about pairs.
+Parts that concern one side only are extracted first. DuckDB computes each of them once per tuple (`SideColumn`), and
+the remaining expression concerns pairs.
 
-Invariant: a `BoundNode` says everything that DuckDB's plan says. Syntax, types and attributes that are not listed here raise
-`UnknownExpression`, so that nothing in a plan is ignored.
+Invariant: a `BoundNode` represents everything in DuckDB's plan. Syntax, types and attributes that this module does not
+list raise `UnknownExpression`, so no part of a plan is ignored.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SIDE_COLUMN = "__given"
 
 @dataclass(frozen=True)
 class ValueType:
-    """A type of DuckDB; width and scale of decimals."""
+    """A DuckDB type. `width` and `scale` are set for decimals."""
 
     name: str
     width: int = 0
@@ -37,9 +37,10 @@ class ValueType:
 
 @dataclass(frozen=True)
 class BoundNode:
-    """`name` is that of a function, or one of column, constant, cast, case, and, or, not, in, coalesce, is null, is not null.
+    """A bound expression. `name` is a function, or one of column, constant, cast, case, and, or, not, in, coalesce, is
+    null, is not null.
 
-    value: of a constant, as DuckDB's plan has it; (side, name) of a column. `lenient`: a cast that gives null, not an error.
+    value: for a constant, the value in DuckDB's plan; for a column, (side, name). `lenient`: a failing cast gives null.
     """
 
     name: str
@@ -56,7 +57,7 @@ class BoundNode:
 
 @dataclass(frozen=True)
 class SideColumn:
-    """What DuckDB computes of the tuples of one side, as a further column."""
+    """An expression over one side's tuples that DuckDB computes as an additional column."""
 
     side: str
     name: str
@@ -64,15 +65,16 @@ class SideColumn:
 
 
 class UnknownExpression(Exception):
-    """There is something in the expression that is not known here; says what."""
+    """A part of an expression that this module does not support. The text names the part."""
 
 
 def bind_expression(
     tree: Tree, schemas: Mapping[str, pa.Schema], kinds: frozenset[str], functions: frozenset[str]
 ) -> tuple[BoundNode, tuple[SideColumn, ...]]:
-    """The expression over columns and given ones, which have these kinds; of both sides it may use these functions alone.
+    """Bind an expression over columns and side columns of these types. Parts about both sides may use only these
+    functions.
 
-    DuckDB computes constants as it makes a plan: those of other functions could need more memory than there is.
+    DuckDB evaluates constants while it makes a plan, and other functions could exceed the memory there.
     """
     taking = _SideExtractor(schemas, kinds)
     left = taking.out_of(tree)
@@ -84,17 +86,17 @@ def bind_expression(
     columns = [(side, name, kind) for side in "lr" for name, kind in taking.columns[side].items()]
     blank = {side: ", ".join(f"NULL::{k} AS {duck.quote(n)}" for s, n, k in columns if s == side) for side in "lr"}
     rows = ", ".join(f"(SELECT {blank[side] or '1'}) {side}" for side in "lr")
-    ones = 0 if blank["l"] else 1  # a side without columns has one of its own
+    ones = 0 if blank["l"] else 1  # a side without columns gets a dummy column
     refs = [("", "")] * ones + [(side, name) for side, name, _ in columns]
     return _node(_planned(f"SELECT {to_sql(left)} AS c FROM {rows}"), refs), tuple(taking.given)
 
 
 def _planned(sql: str) -> Mapping[str, Any]:
-    """The one expression of a SELECT in DuckDB's plan."""
+    """Return the only expression of a SELECT from DuckDB's plan."""
     shown = "SELECT json_serialize_plan(?, skip_null := true, skip_empty := true, optimize := false)"
     try:
         plan = json.loads(duck.fetch_rows(shown, [sql])[0][0])
-    except json.JSONDecodeError:  # DuckDB writes some constants, such as -NaN and bits, as something that is not JSON
+    except json.JSONDecodeError:  # DuckDB prints some constants, such as -NaN and bits, as invalid JSON
         raise UnknownExpression("a constant that DuckDB does not show") from None
     if plan.get("error"):
         raise UnknownExpression(
@@ -105,7 +107,7 @@ def _planned(sql: str) -> Mapping[str, Any]:
 
 
 class _SideExtractor:
-    """Takes out of a tree what belongs to one side alone, and notes the columns that are left."""
+    """Extracts the parts of a tree that concern one side only, and records the remaining columns."""
 
     def __init__(self, schemas: Mapping[str, pa.Schema], kinds: frozenset[str]) -> None:
         self.schemas, self.kinds = schemas, kinds
@@ -147,7 +149,7 @@ class _SideExtractor:
 
 @functools.lru_cache(maxsize=256)
 def _kinds(schema: pa.Schema) -> dict[str, str]:
-    """Columns, and what DuckDB calls their types."""
+    """Return the columns with DuckDB's names of their types."""
     texts = (f"typeof({duck.quote(name)})" for name in schema.names)
     table = pa.table([pa.nulls(1, field.type) for field in schema], schema.names)
     found = duck.run_select(f"SELECT [{', '.join(texts)}] AS kinds FROM {duck.TUPLES}", {duck.TUPLES: table})
@@ -155,13 +157,15 @@ def _kinds(schema: pa.Schema) -> dict[str, str]:
 
 
 def _side(tree: Tree) -> str:
-    """The one side that a tree is about; empty: both, none, or names that are no columns."""
+    """Return the only side that a tree refers to. Empty: both sides, none, or unknown names."""
     sides = {path[0].lower() if len(path) > 1 else "" for path in columns_of(tree)}
     return sides.pop() if len(sides) == 1 else ""
 
 
 def _is_collated(tree: Tree) -> bool:
-    """Whether a text may have a collation, which its type does not show: every function hands on that of its arguments."""
+    """Return whether a text may have a collation. Types do not show it, and functions pass on their arguments'
+    collation.
+    """
     return any(node["class"] == "COLLATE" for node in walk_tree(tree))
 
 
@@ -180,7 +184,7 @@ def _blank_column(tree: Tree) -> Tree:
 _SYNTAX = frozenset(
     ["BETWEEN", "CASE", "CAST", "COLUMN_REF", "COMPARISON", "CONJUNCTION", "CONSTANT", "FUNCTION", "OPERATOR", "TYPE"]
 )
-_PLACE = frozenset(["alias", "query_location", "query_location_length"])  # of no meaning
+_PLACE = frozenset(["alias", "query_location", "query_location_length"])  # attributes without effect on the value
 _ATTRIBUTES = _PLACE | frozenset(
     [
         *("expression_class", "type", "return_type", "children", "index", "value", "case_checks", "else_expr"),
@@ -203,7 +207,7 @@ _OPERATORS = {
 def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> BoundNode:
     _refuse_unknown(json_, _ATTRIBUTES)
     _refuse_unknown(json_.get("function_data", {}), _OF_FUNCTIONS)
-    kind = _kind(json_.get("return_type", {"id": ""}))  # a plan leaves out that of constants and conjunctions
+    kind = _kind(json_.get("return_type", {"id": ""}))  # a plan omits the type of constants and conjunctions
     children = tuple(_node(child, refs) for child in json_.get("children", ()))
     match json_["expression_class"]:
         case "BOUND_CONSTANT":
@@ -230,7 +234,7 @@ def _node(json_: Mapping[str, Any], refs: list[tuple[str, str]]) -> BoundNode:
 def _kind(json_: Mapping[str, Any]) -> ValueType:
     _refuse_unknown(json_, frozenset(["id", "type_info"]))
     info = json_.get("type_info", {})
-    _refuse_unknown(info, frozenset(["type", "width", "scale"]), f"{json_['id']} with ")  # such as a collation
+    _refuse_unknown(info, frozenset(["type", "width", "scale"]), f"{json_['id']} with ")  # for example a collation
     return ValueType(json_["id"], info.get("width", 0), info.get("scale", 0))
 
 
@@ -253,7 +257,7 @@ def is_constant_node(node: BoundNode) -> bool:
 
 
 def constant_sql(node: BoundNode, functions: frozenset[str]) -> str:
-    """SQL of a constant that is made by these functions alone; Unbound: it is made by others."""
+    """Return the SQL of a constant. Raise UnknownExpression if it uses other functions than these."""
     if node.name == "constant":
         return "NULL" if node.value is None else f"CAST({_literal(node)} AS {node.kind})"
     parts = [constant_sql(child, functions) for child in node.children]

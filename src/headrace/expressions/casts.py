@@ -1,6 +1,7 @@
-"""Casts between values of a compiled loop: each says what DuckDB would say, or that DuckDB must decide.
+"""Casts between values of a compiled loop. Each gives DuckDB's result or marks the pair for DuckDB.
 
-Where a cast would fail, the pair fails with it, and DuckDB decides; where it would be null instead (`try_cast`), it is in doubt.
+If a cast would fail, the pair is marked as failing. If it would be null instead (`try_cast`), the value is marked as in
+doubt.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ from headrace.expressions.number_functions import DOUBLE, ERROR_MARGIN, EXACT_DO
 
 
 def cast_value(n: NumberFunctions, a: LoopValue, kind: ValueType, *, lenient: bool) -> LoopValue:
-    """The value in another type; lenient: null where that fails."""
+    """Return the value in another type. lenient: a failing cast gives null instead of an error."""
     inner = len(n.s.fails)
     make = _CASTS.get((a.form, form_of(kind)))
     if make is None and a.kind != kind:
         raise Unsupported(f"a cast from {a.kind} to {kind}")
     found = make(n, a, kind) if make else a
-    if lenient and len(n.s.fails) > inner:  # null where it would fail: DuckDB decides
+    if lenient and len(n.s.fails) > inner:  # DuckDB decides whether the cast fails and the value is null
         doubt = n.s.either(*n.s.fails[inner:])
         del n.s.fails[inner:]
         found = n.s.doubted(found, doubt)
@@ -38,7 +39,7 @@ def _to_single(n: NumberFunctions, a: LoopValue, kind: ValueType) -> LoopValue:
 
 
 def _double_to_whole(n: NumberFunctions, a: LoopValue, kind: ValueType) -> LoopValue:
-    """To the nearest; halves to the even one."""
+    """Round to the nearest whole number, halves to even."""
     low, high = WHOLE_FORMS[kind.name]
     value = n.s.let(f"rint({a.value})")
     ends = f"({value} > {low + 0.0 if low else -1.0!r}) & ({value} < {high - 1024.0 if high > 2**53 else high + 0.0!r})"
@@ -107,7 +108,9 @@ def _wide_to_whole(n: NumberFunctions, a: LoopValue, kind: ValueType) -> LoopVal
 
 
 def _double_to_wide(n: NumberFunctions, a: LoopValue, kind: ValueType) -> LoopValue:
-    """DuckDB pushes values a little away from zero before it rounds them: what is near a half it decides."""
+    """Convert to a decimal. DuckDB moves values slightly away from zero before rounding, so values near a half are in
+    doubt.
+    """
     if kind.name != "DECIMAL":
         raise Unsupported(f"a cast from {a.kind} to {kind}")
     scaled = n.times(replace(a, kind=DOUBLE), LoopValue(DOUBLE, repr(10.0**kind.scale), top=10.0**kind.scale))
@@ -131,7 +134,7 @@ def _date_to_time(n: NumberFunctions, a: LoopValue, kind: ValueType) -> LoopValu
 
 
 def _time_to_time(n: NumberFunctions, a: LoopValue, kind: ValueType) -> LoopValue:
-    return replace(a, kind=kind)  # in UTC
+    return replace(a, kind=kind)  # both types are in UTC
 
 
 _Cast = Callable[[NumberFunctions, LoopValue, ValueType], LoopValue]

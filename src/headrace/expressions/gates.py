@@ -1,4 +1,4 @@
-"""The three gates that an expression must pass before anything runs it."""
+"""The three checks that an expression must pass before it is executed."""
 
 from __future__ import annotations
 
@@ -27,18 +27,21 @@ from headrace.expressions.syntax_tree import (
 from headrace.support.argument_errors import describe_argument, instead_of_text
 
 _OF_THE_MOMENT = ("hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query")
-_SQL_AS_TEXT = ("json_serialize_plan", "json_serialize_sql", "json_deserialize_sql")  # planned with the clock in reach
+# these plan SQL that can read the clock
+_SQL_AS_TEXT = ("json_serialize_plan", "json_serialize_sql", "json_deserialize_sql")
 _OF_THE_SPELLING = ("alias", "index_key", "combine", "finalize", "to_aggregate_state", "variant_bytes_to_variant")
 NOT_REPEATABLE = frozenset([*_OF_THE_MOMENT, *_SQL_AS_TEXT, *_OF_THE_SPELLING])
 APPROXIMATE = frozenset(
     ["approx_count_distinct", "approx_quantile", "approx_top_k", "list_approx_count_distinct", "reservoir_quantile"]
 )
-BY_NAME = frozenset(["aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"])  # what to apply
-# Types of which Arrow keeps something else, or nothing; nanoseconds would not fit into microseconds.
+# functions that apply the function named in their argument
+BY_NAME = frozenset(["aggregate", "array_aggr", "array_aggregate", "list_aggr", "list_aggregate"])
+# Types that Arrow cannot represent, or represents as another type. Nanoseconds do not fit into microseconds.
 ALTERED = frozenset(
     [
         *("bit", "geometry", "time with time zone", "time_ns", "uhugeint", "variant"),
-        *("timestamp_ns", "timestamp_ms", "timestamp_s"),  # the latter for their infinities, which microseconds lack
+        # timestamp_ms and timestamp_s because microseconds lack their infinities
+        *("timestamp_ns", "timestamp_ms", "timestamp_s"),
     ]
 )
 
@@ -75,7 +78,7 @@ _FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter, exp.Alias, 
 
 @dataclass(frozen=True)
 class Expression:
-    """One checked scalar expression."""
+    """A checked scalar expression."""
 
     text: str  # as the user wrote it
     sql: str  # as DuckDB prints the checked tree
@@ -115,7 +118,7 @@ def checked_tree(text: str, scopes: Mapping[str, pa.Schema], what: str, *, aggre
 
 
 def _parsed(text: str, scopes: Mapping[str, pa.Schema], what: str) -> Tree:
-    """The tree of a text; columns that are words of SQL, such as `end`, need no quotes where that is unambiguous."""
+    """Parse a text. Columns that are SQL keywords, such as `end`, need no quotes if they are unambiguous."""
     try:
         _check_shape(text, what)
         return parse(text, what)
@@ -168,7 +171,7 @@ def _check_node(node: Tree, text: str, what: str, *, aggregates: bool) -> None:
         if name in BY_NAME:
             _check_named(node, text, what)
         if name == "age" and len(node["arguments"]) == 1:
-            msg = f"{what} = {text!r} uses 'age' of one time, which is not a function of its arguments alone: it is taken from today; give it two times"
+            msg = f"{what} = {text!r} uses 'age' with one argument, which depends on today's date; give it two times"
             raise ExpressionError(msg)
 
 
@@ -188,7 +191,7 @@ def _check_function(name: str, text: str, what: str, *, aggregates: bool) -> Non
 
 
 def _check_named(call: Tree, text: str, what: str) -> None:
-    """The function that a list function is told to apply is checked like any other."""
+    """Check the function that a list function applies, like any other function."""
     literals = [argument["expression"].get("literal") or {} for argument in call["arguments"]]
     named = literals[1].get("text") if len(literals) > 1 and literals[1].get("kind") == "STRING" else None
     if named is None:
@@ -218,15 +221,15 @@ def _check_column(name: str, schema: pa.Schema, text: str, what: str) -> None:
 def bind_type(
     sql: str, scopes: Mapping[str, pa.Schema], text: str, what: str, *, by: tuple[str, ...] = ()
 ) -> pa.DataType:
-    """The type of a value in a stream. Nothing is computed: a constant may need more memory than there is."""
+    """Return the type of a value in a stream. Nothing is evaluated, because a constant may exceed the memory."""
     kind = duck_type(sql, scopes, text, what, by=by)
     if not ALTERED.isdisjoint(kind.kinds):
-        msg = f"{what} = {text!r} is of type {kind}, which streams do not carry; cast it to a number, a time or text"
+        msg = f"{what} = {text!r} has type {kind}, which streams do not carry; cast it to a number, a time or text"
         raise ExpressionError(msg)
     try:
         found = duck.arrow_type(str(kind))
     except (duckdb.Error, pa.ArrowException):
-        raise ExpressionError(f"{what} = {text!r} is of type {kind}, which streams do not carry") from None
+        raise ExpressionError(f"{what} = {text!r} has type {kind}, which streams do not carry") from None
     return plain_type(found, what)
 
 
@@ -262,7 +265,7 @@ def demand_boolean(kind: pa.DataType, text: str, what: str) -> None:
 
 @functools.cache
 def allowed_functions() -> dict[str, set[str]]:
-    """Name of every function that may stand in an expression -> what it is (scalar, aggregate, macro)."""
+    """Return the functions that an expression may contain, with their kinds (scalar, aggregate, macro)."""
     rows = duck.fetch_rows(
         "SELECT function_name, function_type FROM duckdb_functions()"
         " WHERE function_type IN ('scalar', 'aggregate', 'macro')"

@@ -1,8 +1,9 @@
-"""What is known of a value in the source of a loop over pairs, and the statements that make it.
+"""Values in the source code of a loop over pairs, and the statements that compute them.
 
-Invariant: where neither `fails` nor a value's `doubt` is true, DuckDB has the same null, and a value that differs by no
-more than `error` (no error: the same bits, but for the sign of zero; NaN and infinity are values like others then). An
-error that is infinite or NaN says nothing of the value. What a value is where it is null, or in doubt, means nothing.
+Invariant: for a pair where neither `fails` nor a value's `doubt` is true, the value is null exactly if DuckDB's value
+is, and differs from it by at most `error`. Without an error the bits are equal, except for the sign of zero; NaN and
+infinity are then ordinary values. An infinite or NaN error leaves the value unknown. A value that is null or in doubt
+is meaningless.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.expressions.bound_expression import ValueType
 
-UNKNOWN = math.inf  # a magnitude: the value may be infinite or NaN
+UNKNOWN = math.inf  # as `top`: the value may be infinite or NaN
 TRUE, FALSE = "True", "False"
 
 WHOLE_FORMS = {
@@ -28,16 +29,16 @@ WIDE = {"UBIGINT": (0, 2**64 - 1), "HUGEINT": (-(2**127), 2**127 - 1)}
 TIMES = frozenset(["TIMESTAMP", "TIMESTAMP WITH TIME ZONE"])
 FORMS = {
     "BOOLEAN": "boolean",
-    **dict.fromkeys(WHOLE_FORMS, "whole"),  # as 64 bits
-    **dict.fromkeys([*WIDE, "DECIMAL"], "wide"),  # units of the last place, as a double with an error beyond 2**53
+    **dict.fromkeys(WHOLE_FORMS, "whole"),  # as 64-bit integers
+    **dict.fromkeys([*WIDE, "DECIMAL"], "wide"),  # units of the last place, as a double that has an error beyond 2**53
     "DOUBLE": "double",
     "FLOAT": "single",  # as a double
     **dict.fromkeys(TIMES, "time"),  # microseconds
     "DATE": "date",  # days
-    "INTERVAL": "span",  # microseconds, a month taken as 30 days, as when intervals are compared
-    "VARCHAR": "text",  # its place among all texts there are
+    "INTERVAL": "span",  # microseconds; a month counts as 30 days, as in DuckDB's comparison of intervals
+    "VARCHAR": "text",  # rank of the text among all texts
 }
-COLUMN_FORMS = frozenset(FORMS) - {"INTERVAL", "HUGEINT"}  # what a column may be
+COLUMN_FORMS = frozenset(FORMS) - {"INTERVAL", "HUGEINT"}  # forms that a column may have
 
 
 def form_of(kind: ValueType) -> str:
@@ -46,9 +47,11 @@ def form_of(kind: ValueType) -> str:
 
 @dataclass(frozen=True)
 class LoopValue:
-    """Source of a value, of its error, of whether it is null and of whether it is in doubt; None: zero, never.
+    """Source code of a value, its error, whether it is null and whether it is in doubt. None: no error, never null,
+    never in doubt.
 
-    `top`: it is no larger than that, a whole number where the value is one; `positive`: DuckDB's own is never below zero (but may be NaN).
+    `top`: upper bound of the magnitude, an integer for integer values. `positive`: DuckDB's value is never negative,
+    but may be NaN.
     """
 
     kind: ValueType
@@ -70,7 +73,7 @@ class LoopValue:
 
 @dataclass
 class Statements:
-    """Assignments in order, each value once; and when a pair could fail."""
+    """Assignments in order, each expression once, and the conditions under which a pair may fail."""
 
     lines: dict[str, str] = field(default_factory=dict)  # expression -> name
     fails: list[str] = field(default_factory=list)
@@ -81,7 +84,7 @@ class Statements:
         return self.lines.setdefault(expression, f"t{len(self.lines)}")
 
     def either(self, *conditions: str | None) -> str | None:
-        """Whether one is true; None: never."""
+        """Return a condition that is true if any of these is. None: never true."""
         found = list(dict.fromkeys(c for c in conditions if c not in (None, FALSE)))
         if TRUE in found:
             return TRUE
@@ -105,7 +108,7 @@ class Statements:
         return other if condition == FALSE else self.let(f"where({condition}, {one}, {other})")
 
     def fail(self, condition: str, *of: LoopValue) -> None:
-        """A pair for which this is true, and none of these values null, may make DuckDB raise an error."""
+        """Record that DuckDB may raise an error if the condition is true and none of the values is null."""
         known = self.both(self.let(condition), self.negated(self.either(*(value.null for value in of))))
         if known is not None:
             self.fails.append(known)

@@ -1,8 +1,8 @@
-"""Functions of numbers as statements of a loop, each with the error that it makes and hands on.
+"""Numeric functions as statements of a loop, each with the error that it adds and propagates.
 
-A function of exact values that every machine computes alike (sums, products, quotients, square roots of doubles, whole
-numbers within their range) is exact. Others may differ from DuckDB's in their last bits, by `LAST_BITS` at most, which is
-several times what libraries of mathematics promise.
+Functions of exact values that every machine computes identically (sums, products, quotients and square roots of
+doubles, whole numbers within their range) are exact. Others may differ from DuckDB's results in their last bits, by at
+most `LAST_BITS`, which is several times the error that mathematical libraries guarantee.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from dataclasses import replace
 from headrace.expressions.bound_expression import ValueType
 from headrace.expressions.loop_values import UNKNOWN, WHOLE_FORMS, WIDE, LoopValue, Statements
 
-ROUNDING = repr(2.0**-51)  # of one operation, on both sides
+ROUNDING = repr(2.0**-51)  # relative error of one operation, for both engines
 LAST_BITS = repr(2.0**-47)
 SINGLE = repr(2.0**-22)
-ERROR_MARGIN = "1.0000001"  # for what is lost where errors themselves are computed
-TINY = "1e-300"  # where a result may be so small that it has fewer digits
-EXACT_DOUBLES = 2.0**53  # whole numbers up to here are doubles
+ERROR_MARGIN = "1.0000001"  # factor for rounding errors in the computation of errors
+TINY = "1e-300"  # absolute error for results so small that they lose digits
+EXACT_DOUBLES = 2.0**53  # doubles represent whole numbers exactly up to this
 DOUBLE, BOOLEAN = ValueType("DOUBLE"), ValueType("BOOLEAN")
-POWERS = 15  # of ten that decimals of doubles are rounded to
+POWERS = 15  # powers of ten to which doubles can be rounded
 
 
 class Unsupported(Exception):
-    """This has no source in a loop; says what."""
+    """An expression that a loop cannot compute. The text names it."""
 
 
 class NumberFunctions:
-    """Functions of values; what they need is written down in `s`."""
+    """Functions of values. Each adds its statements to `s`."""
 
     def __init__(self, statements: Statements) -> None:
         self.s = statements
 
-    # --- of doubles --------------------------------------------------------------------------------------------------
+    # --- doubles -----------------------------------------------------------------------------------------------------
 
     def made(
         self,
@@ -46,7 +46,9 @@ class NumberFunctions:
         last: str | None = None,
         positive: bool = False,
     ) -> LoopValue:
-        """A value of doubles: `spread` is what errors of arguments can make of it, `last` its own error, relative."""
+        """Return a value of doubles. `spread` is the error propagated from the arguments, `last` the function's own
+        relative error.
+        """
         let = self.s.let
         value = let(source)
         parts = [f"({spread}) * {ERROR_MARGIN}"] if spread else []
@@ -56,7 +58,7 @@ class NumberFunctions:
         return self.strict(of, LoopValue(DOUBLE, value, error, top=top, positive=positive))
 
     def strict(self, of: tuple[LoopValue, ...], value: LoopValue) -> LoopValue:
-        """Null where an argument is."""
+        """Make a value null or in doubt wherever an argument is."""
         null = self.s.either(value.null, *(each.null for each in of))
         return replace(value, null=null, doubt=self.s.either(value.doubt, *(each.doubt for each in of)))
 
@@ -66,7 +68,7 @@ class NumberFunctions:
 
     def times(self, a: LoopValue, b: LoopValue) -> LoopValue:
         positive = (a.positive and b.positive) or a.value == b.value
-        top = UNKNOWN if UNKNOWN in (a.top, b.top) else a.top * b.top  # of NaN and 0 it is NaN
+        top = UNKNOWN if UNKNOWN in (a.top, b.top) else a.top * b.top  # infinity times zero is NaN
         return self.made((a, b), f"{a.value} * {b.value}", _product(a, b), top, positive=positive)
 
     def over(self, a: LoopValue, b: LoopValue) -> LoopValue:
@@ -79,7 +81,8 @@ class NumberFunctions:
             rest = f"({a.error or 0.0} + abs({value}) * {b.error}) / (abs({b.value}) - {b.error})"
             spread = f"where(abs({b.value}) > {b.error}, {rest}, INF) + {TINY}"
         found = self.made((a, b), value, spread, top, positive=a.positive and b.positive)
-        return found if constant else self.s.doubted(found, self.s.let(f"{b.value} == 0.0"))  # its sign is DuckDB's own
+        # DuckDB treats the sign of a zero divisor differently
+        return found if constant else self.s.doubted(found, self.s.let(f"{b.value} == 0.0"))
 
     def remainder(self, a: LoopValue, b: LoopValue) -> LoopValue:
         if a.error or b.error:
@@ -97,7 +100,7 @@ class NumberFunctions:
         return self.made((a,), value, spread, top, positive=True)
 
     def smooth(self, name: str, a: LoopValue, slope: str, top: float = UNKNOWN, positive: bool = False) -> LoopValue:
-        """A function that grows by no more than `slope` times as much as its argument."""
+        """Apply a function whose slope is at most `slope`."""
         spread = f"{slope} * {a.error}" if a.error else None
         return self.made((a,), f"{name}({a.value})", spread, top, last=LAST_BITS, positive=positive)
 
@@ -108,7 +111,7 @@ class NumberFunctions:
         return self.made((a,), value, spread, UNKNOWN, last=LAST_BITS)
 
     def arc(self, name: str, a: LoopValue) -> LoopValue:
-        """asin, acos: infinitely steep where they end."""
+        """asin or acos, which are infinitely steep at the ends of their domain."""
         spread = None
         if a.error:
             far = self.s.let(f"abs({a.value}) + {a.error}")
@@ -116,7 +119,7 @@ class NumberFunctions:
         return self.made((a,), f"{name}({a.value})", spread, UNKNOWN, last=LAST_BITS)
 
     def angle(self, y: LoopValue, x: LoopValue) -> LoopValue:
-        """atan2, which jumps where y changes its sign and x is negative."""
+        """atan2, which is discontinuous where y changes its sign and x is negative."""
         off = _sum(y, x)
         jump = self.s.let(f"(abs({y.value}) <= {y.error or 0.0}) & ({x.value} <= {x.error or 0.0})")
         spread = f"where({jump}, INF, 0.0)"
@@ -170,10 +173,10 @@ class NumberFunctions:
             spread = f"where(abs({a.value}) > 2.0 * {a.error}, {near}, INF)"
         return self.made((a,), value, spread, UNKNOWN if not a.finite else max(a.top, 1.0), last=repr(2.0**-43))
 
-    # --- steps: exact again, or in doubt -----------------------------------------------------------------------------
+    # --- rounding: results are exact again, or in doubt --------------------------------------------------------------
 
     def stepped(self, name: str, a: LoopValue) -> LoopValue:
-        """floor, ceil, trunc."""
+        """Apply floor, ceil or trunc."""
         value = self.s.let(f"{name}({a.value})")
         found = self.made((a,), value, None, a.top, positive=a.positive)
         if a.error:
@@ -182,7 +185,9 @@ class NumberFunctions:
         return found
 
     def rounded(self, a: LoopValue, margin: float = 0.0) -> LoopValue:
-        """To whole numbers, halves away from zero; `margin`: DuckDB may take something this near to a half for either."""
+        """Round to whole numbers, halves away from zero. `margin`: distance from a half at which DuckDB may round
+        either way.
+        """
         let = self.s.let
         whole = let(f"trunc({a.value})")
         rest = let(f"abs({a.value} - {whole})")
@@ -200,7 +205,8 @@ class NumberFunctions:
         found = self.over(back, ten) if places >= 0 else self.times(back, ten)
         if there.finite:
             return found
-        return self.s.doubted(found, self.s.let(f"(abs({there.value}) < 1e300) ^ True"))  # left as it is then
+        # DuckDB leaves larger values unchanged
+        return self.s.doubted(found, self.s.let(f"(abs({there.value}) < 1e300) ^ True"))
 
     def sign(self, a: LoopValue, kind: ValueType) -> LoopValue:
         zero = "0" if a.form == "whole" else "0.0"
@@ -221,7 +227,7 @@ class NumberFunctions:
         return self.strict((a,), replace(a, value=self.s.let(f"-{a.value}"), positive=False))
 
     def _within_mirrored(self, a: LoopValue) -> None:
-        """The least number of a type with a sign has no opposite in it."""
+        """Fail for the smallest number of a signed type, whose negative is outside the type."""
         if a.form == "whole" and (low := WHOLE_FORMS[a.kind.name][0]):
             self._within(self.s.let(f"{a.value} > {low}"), a)
         if a.form == "wide" and a.top > wide_ends(a.kind)[1]:
@@ -230,19 +236,19 @@ class NumberFunctions:
     def _within(self, condition: str, *of: LoopValue) -> None:
         self.s.fail(self.s.negated(condition), *of)
 
-    # --- of singles: doubles, rounded --------------------------------------------------------------------------------
+    # --- singles: doubles that are rounded ---------------------------------------------------------------------------
 
     def single(self, found: LoopValue) -> LoopValue:
-        """A result as it is kept in 32 bits."""
+        """Round a result to 32 bits."""
         value = self.s.let(f"single({found.value})")
         error = self.s.let(f"{found.error} + abs({value}) * {SINGLE} + 1e-44") if found.error else None
         top = found.top if found.top < 1e38 else UNKNOWN
         return replace(found, kind=ValueType("FLOAT"), value=value, error=error, top=top)
 
-    # --- of whole numbers --------------------------------------------------------------------------------------------
+    # --- whole numbers -----------------------------------------------------------------------------------------------
 
     def whole(self, name: str, a: LoopValue, b: LoopValue, kind: ValueType) -> LoopValue:
-        """+ - * within the range of the type; beyond it DuckDB raises an error."""
+        """Compute + - * within the range of the type. Outside it DuckDB raises an error."""
         low, high = WHOLE_FORMS[kind.name]
         top = a.top * b.top if name == "*" else a.top + b.top
         value = self.s.let(f"{a.value} {name} {b.value}")
@@ -258,7 +264,9 @@ class NumberFunctions:
         return self.s.let(f"abs(f64({a.value}) {name} f64({b.value})) < {min(float(ends[1]), 9.2e18)!r}")
 
     def divided(self, name: str, a: LoopValue, b: LoopValue, kind: ValueType) -> LoopValue:
-        """// and %: towards zero; DuckDB raises an error where b is 0, and where the quotient is too large."""
+        """Compute // and %, which truncate towards zero. DuckDB raises an error for a zero divisor or a quotient out of
+        range.
+        """
         let = self.s.let
         self._within(let(f"({b.value} != 0) & (({b.value} != -1) | ({a.value} > {WHOLE_FORMS[kind.name][0]}))"), a, b)
         by = let(f"where(({b.value} == 0) | ({b.value} == -1), 1, {b.value})")
@@ -272,12 +280,12 @@ class NumberFunctions:
             value = let(f"where({up}, {rest} - {by}, {rest})")
         return self.strict((a, b), LoopValue(kind, value, top=a.top))
 
-    # --- of decimals and numbers of more than 64 bits ------------------------------------------------------------------
+    # --- decimals and numbers of more than 64 bits -------------------------------------------------------------------
 
     def wide(
         self, of: tuple[LoopValue, ...], source: str, spread: str | None, top: float, kind: ValueType
     ) -> LoopValue:
-        """Units of the last place: exact as long as a double holds them."""
+        """Return a value in units of the last place, which is exact while a double can represent it."""
         value = self.s.let(source)
         parts = [f"({spread}) * {ERROR_MARGIN}"] if spread else []
         if top > EXACT_DOUBLES:
@@ -300,7 +308,7 @@ class NumberFunctions:
         return self.wide((a, b), f"{a.value} * {b.value}", _product(a, b, tiny=False), a.top * b.top, kind)
 
     def rescaled(self, a: LoopValue, kind: ValueType) -> LoopValue:
-        """A decimal with other places; those that are dropped are rounded, halves away from zero."""
+        """Change the scale of a decimal. Dropped digits are rounded, halves away from zero."""
         more = kind.scale - a.kind.scale
         if more >= 0:
             ten = repr(10.0**more)
@@ -316,12 +324,12 @@ class NumberFunctions:
 
 
 def wide_ends(kind: ValueType) -> tuple[int, int]:
-    """The least and the largest of a type, in units of the last place: exact, where doubles would round them."""
+    """Return the range of a type in units of the last place, as exact integers."""
     return (1 - 10**kind.width, 10**kind.width - 1) if kind.name == "DECIMAL" else WIDE[kind.name]
 
 
 def _below(value: str, error: str | None, kind: ValueType) -> str:
-    """Whether a value is within its type for certain."""
+    """Return the condition that a value is certainly within its type."""
     return f"abs({value}) + {error or 0.0} < {wide_ends(kind)[1] * (1 - 1e-9)!r}"
 
 
@@ -337,7 +345,7 @@ def _product(a: LoopValue, b: LoopValue, *, tiny: bool = True) -> str | None:
 
 
 def _number(value: LoopValue) -> float | None:
-    """Of a constant."""
+    """Return the value of a constant, or None for other values."""
     try:
         found = float(value.value)
     except ValueError:

@@ -19,7 +19,7 @@ _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 @dataclass(frozen=True)
 class OrderTerm:
-    """One expression of an order. Nulls are last in both directions, NaN is above the numbers."""
+    """One term of an order. Nulls are last in both directions, and NaN is above all numbers."""
 
     text: str  # as the user wrote it
     expression: Expression
@@ -31,7 +31,7 @@ class OrderTerm:
 
 
 def parse_order(text: str, schema: pa.Schema, what: str = "order") -> tuple[OrderTerm, ...]:
-    """Check an order over one stream.
+    """Parse and check an order over one stream.
 
     >>> schema = pa.schema([("id", pa.int64()), ("x", pa.float64())])
     >>> [(term.expression.text, term.descending) for term in parse_order("round(x, 1) desc, id", schema)]
@@ -43,7 +43,7 @@ def parse_order(text: str, schema: pa.Schema, what: str = "order") -> tuple[Orde
 
 
 def _terms(text: str, what: str) -> Iterator[list[Token]]:
-    """The tokens of each term; commas inside brackets do not separate terms."""
+    """Yield the tokens of each term. Commas inside brackets do not separate terms."""
     try:
         tokens = sqlglot.tokenize(text, dialect="duckdb")
     except sqlglot.errors.SqlglotError as error:
@@ -63,7 +63,7 @@ def _term(text: str, tokens: list[Token], schema: pa.Schema, what: str) -> Order
     whole, words = _text(text, tokens), [token.text.lower() for token in tokens[-2:]]
     if len(tokens) > 2 and words == ["nulls", "first"]:
         raise ExpressionError(
-            f"{what} = {text!r} asks for nulls first; nulls are last in both directions; leave it out"
+            f"{what} = {text!r} requests NULLS FIRST, but nulls are last in both directions; remove it"
         )
     if len(tokens) > 2 and words == ["nulls", "last"]:
         tokens = tokens[:-2]

@@ -1,8 +1,9 @@
-"""Predicates as source of a compiled loop over pairs.
+"""Compilation of predicates to the source code of a loop over pairs.
 
-Invariant: of every pair the source says true, not true, or that DuckDB must decide; what it says is DuckDB's answer. It
-works on the predicate as DuckDB binds it (`bound.py`), with values that may be null or not quite DuckDB's (`columnar/values.py`).
-Where a comparison, a step or a branch could go either way, or an error could arise, DuckDB decides.
+Invariant: for every pair the source gives true, not true, or "DuckDB must decide", and a definite result equals
+DuckDB's. It uses the predicate as DuckDB binds it (`bound_expression.py`), with values that may be null or differ
+slightly from DuckDB's (`loop_values.py`). DuckDB decides where a comparison, a rounding step or a branch could go
+either way, or an error could occur.
 """
 
 from __future__ import annotations
@@ -44,17 +45,17 @@ from headrace.expressions.number_functions import (
 )
 from headrace.expressions.syntax_tree import Tree, to_sql
 
-LARGEST_DOUBLE = 1e30  # plain doubles are not beyond
-LARGEST_WHOLE = 2**46  # nor plain whole numbers
-LARGEST_TIME = 2**55  # nor plain times, in microseconds, which are not before 1970 either
-END_OF_TIME = 2.0**61  # beyond, DuckDB has errors and infinities of its own
+LARGEST_DOUBLE = 1e30  # largest magnitude of plain doubles
+LARGEST_WHOLE = 2**46  # largest magnitude of plain whole numbers
+LARGEST_TIME = 2**55  # largest plain time in microseconds; plain times are not before 1970
+END_OF_TIME = 2.0**61  # times beyond this cause errors or infinities in DuckDB
 
 Column = tuple[str, str]  # side, name
 
 
 @dataclass(frozen=True)
 class Variable:
-    """What the source calls a column, or the nulls of one, or a text that it compares with."""
+    """A variable of the source: a column, a column's nulls, or a text constant."""
 
     name: str
     column: Column | None = None
@@ -64,7 +65,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class LoopSource:
-    """Assignments over variables; then whether a pair is true, and whether DuckDB must say so (None: never)."""
+    """The source of a predicate: assignments, the condition for true, and the condition under which DuckDB must decide
+    (None: never).
+    """
 
     variables: tuple[Variable, ...]
     lines: tuple[tuple[str, str], ...]
@@ -74,14 +77,14 @@ class LoopSource:
 
 @dataclass(frozen=True)
 class CompiledPredicate:
-    """A predicate that has source, the columns that it is about, and those that DuckDB computes for it."""
+    """A predicate with source code, its columns, and the side columns that DuckDB computes for it."""
 
     tree: BoundNode
     given: tuple[SideColumn, ...]
     sql: str
 
     def source(self, *, plain: bool) -> LoopSource:
-        """plain: no column holds a null, or a number that is NaN, infinite or large."""
+        """Return the source. plain: no column contains nulls, NaN, infinities or large numbers."""
         return _source(self.tree, plain)
 
     @functools.cached_property
@@ -91,7 +94,7 @@ class CompiledPredicate:
 
 @dataclass(frozen=True)
 class Obstacle:
-    """A part of a predicate that has no source, and why."""
+    """A part of a predicate that cannot be compiled, and the reason."""
 
     sql: str
     why: str
@@ -101,13 +104,13 @@ class Obstacle:
 
 
 def compile_predicate(tree: Tree, schemas: Mapping[str, pa.Schema]) -> CompiledPredicate | Obstacle:
-    """A predicate that has source; one without columns is not worth a loop."""
+    """Compile a predicate. Return an obstacle if that is impossible, or if it uses no column."""
     sql = to_sql(tree)
     try:
         node, given = b.bind_expression(tree, schemas, COLUMN_FORMS, _FUNCTIONS)
         found = CompiledPredicate(node, given, sql)
         if not found.columns:
-            return Obstacle(sql, "it is about no column")
+            return Obstacle(sql, "it uses no column")
         _source(node, False)
     except Unsupported as reason:
         return Obstacle(sql, str(reason))
@@ -121,7 +124,7 @@ def compile_predicate(tree: Tree, schemas: Mapping[str, pa.Schema]) -> CompiledP
 def compile_conditions(
     parts: Iterable[Tree], schemas: Mapping[str, pa.Schema]
 ) -> tuple[CompiledPredicate | None, tuple[Obstacle, ...]]:
-    """Source of those of several conditions that have it, together, and why others have none."""
+    """Compile as many of the conditions as possible together. Return them and the obstacles of the others."""
     parts = list(parts)
     whole = _together(parts, schemas)
     if isinstance(whole, CompiledPredicate):
@@ -140,7 +143,7 @@ def _together(parts: list[Tree], schemas: Mapping[str, pa.Schema]) -> CompiledPr
     return compile_predicate(parts[0], schemas) if parts else None
 
 
-# --- from nodes to source --------------------------------------------------------------------------------------------
+# --- from nodes to source code ---------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=256)
@@ -247,7 +250,9 @@ class _Translator:
         return self._joined([self.value(child) for child in node.children], of_all=False)
 
     def _joined(self, parts: Sequence[LoopValue], *, of_all: bool) -> LoopValue:
-        """Of three truths and doubt: one that is false for certain decides `and`, one that is true `or`."""
+        """Combine conditions in three-valued logic with doubt: one certain false decides `and`, one certain true
+        decides `or`.
+        """
         s = self.s
         values = [part.value if not of_all else s.negated(part.value) for part in parts]
         decides = [s.both(value, s.negated(part.null)) for value, part in zip(values, parts, strict=True)]
@@ -301,7 +306,7 @@ class _Translator:
     # --- branches ----------------------------------------------------------------------------------------------------
 
     def _reached(self, node: BoundNode, reach: str | None) -> LoopValue:
-        """A value that is only computed where `reach` is true (None: nowhere): only there can it fail."""
+        """Return a value that is computed only where `reach` is true (None: nowhere), so that it can fail only there."""
         before, self.s.fails = self.s.fails, []
         found = self.value(node)
         inside, self.s.fails = self.s.either(*self.s.fails), before
@@ -313,7 +318,7 @@ class _Translator:
     def _case(self, node: BoundNode) -> LoopValue:
         s = self.s
         *checks, last = node.children
-        reach: str | None = TRUE  # where no earlier condition is true for certain
+        reach: str | None = TRUE  # condition that no earlier branch is certainly taken
         branches = []
         for when, then in zip(checks[::2], checks[1::2], strict=True):
             condition = self._reached(when, reach)
@@ -461,7 +466,8 @@ class _Translator:
                 found = self._moved(of, "-", ValueType("INTERVAL"))
                 if self.plain or of[0].kind.name == "TIMESTAMP":
                     return found
-                before = self.s.let(f"({of[0].value} < 0) | ({of[1].value} < 0)")  # 1970, where DuckDB is off by some
+                # before 1970 DuckDB's differences are inexact
+                before = self.s.let(f"({of[0].value} < 0) | ({of[1].value} < 0)")
                 return self.s.doubted(found, self.s.both(before, self.s.negated(found.null)))
             case ("+" | "-") as sign, ("time", "span"):
                 self._refuse_months(node)
@@ -493,19 +499,19 @@ class _Translator:
     def _refuse_months(self, node: BoundNode) -> None:
         spans = [each for each in node.walk() if each.kind.name == "INTERVAL" and b.is_constant_node(each)]
         if any(map(_months, spans)):
-            raise Unsupported("months and years, which differ in length")
+            raise Unsupported("months and years, whose lengths vary")
 
     def _difference(self, node: BoundNode, of: tuple[LoopValue, ...]) -> LoopValue:
         unit = _computed(node.children[0])
         size = _UNITS.get(str(unit).lower().removesuffix("s"))
         if size is None:
             raise Unsupported(f"date_diff in {unit}")
-        self._moved(of, "-", ValueType("INTERVAL"))  # for its errors
+        self._moved(of, "-", ValueType("INTERVAL"))  # only to record its failures
         source = f"{of[1].value} // {size} - {of[0].value} // {size}"
         return self.n.strict(of, LoopValue(node.kind, self.s.let(source), top=(of[0].top + of[1].top) / size + 1.0))
 
     def _extreme(self, name: str, a: LoopValue, c: LoopValue) -> LoopValue:
-        """greatest, least: of what is not null. How far off it is, is how far off one of them is."""
+        """Compute greatest or least, ignoring nulls. The error is the larger of both errors."""
         s = self.s
         sign = ">" if name == "greatest" else "<"
         exact = a.error is None and c.error is None
@@ -552,7 +558,7 @@ _ALIASES = {
     "divide": "//",
     "@": "abs",
 }
-_TOLD = frozenset(["date_diff", "datediff"])  # what they do, by their first argument
+_TOLD = frozenset(["date_diff", "datediff"])  # functions whose first argument is an option
 _UNITS = {
     "microsecond": 1,
     "millisecond": 1000,
@@ -564,7 +570,7 @@ _UNITS = {
 
 
 def _with_nan(sign: str, a: str, c: str) -> str:
-    """A comparison in which NaN is itself and above all numbers, as DuckDB has it."""
+    """Return a comparison in which NaN equals NaN and is above all numbers, as in DuckDB."""
     nan, other = f"({a} != {a})", f"({c} != {c})"
     match sign:
         case "==":
@@ -646,7 +652,9 @@ def _is_known(kind: ValueType) -> bool:
 
 @functools.lru_cache(maxsize=1024)
 def _computed(node: BoundNode) -> Any:
-    """The value of a constant: units of decimals, microseconds of times and intervals, days of dates."""
+    """Return the value of a constant: decimals in units of the last place, times and intervals in microseconds, dates
+    in days.
+    """
     if node.name == "constant" and node.kind.name in ("VARCHAR", "BOOLEAN"):
         return node.value
     found = _asked(node, partial(_as_number, node.kind))
@@ -656,12 +664,12 @@ def _computed(node: BoundNode) -> Any:
 
 
 def _months(node: BoundNode) -> int:
-    """Of a constant interval."""
+    """Return the months of a constant interval."""
     return int(_asked(node, "extract(year FROM {0}) * 12 + extract(month FROM {0})".format) or 0)
 
 
 def _asked(node: BoundNode, of: Callable[[str], str]) -> Any:
-    """What DuckDB says of a constant."""
+    """Evaluate a function of a constant in DuckDB."""
     try:
         return duck.fetch_rows(f"SELECT {of(b.constant_sql(node, _CONSTANT_FUNCTIONS))}")[0][0]
     except duckdb.Error as error:
@@ -691,15 +699,15 @@ def _double(kind: ValueType, number: float, null: str | None) -> LoopValue:
 
 def _places(node: BoundNode) -> int:
     if not b.is_constant_node(node):
-        raise Unsupported("round to places that differ")
+        raise Unsupported("round with a number of places that is not constant")
     return int(_computed(node))
 
 
-# --- numbers as they are written ---------------------------------------------------------------------------------------
+# --- number literals -------------------------------------------------------------------------------------------------
 
 
 def number_constant(tree: Tree) -> float:
-    """The value of a plain number beside doubles; unsupported when it is none, or too large."""
+    """Return the value of a number literal that is compared with doubles. Raise if it is no plain number or too large."""
     literal = tree.get("literal") or {}
     text = literal.get("text", "")
     if literal.get("kind") not in ("INTEGER", "NUMERIC") or not _NUMBER.fullmatch(text):
@@ -715,7 +723,7 @@ _NUMBER = re.compile(r"-?[0-9_]*\.?[0-9_]*(?:[eE][+-]?[0-9]+)?")
 
 @functools.lru_cache(maxsize=1024)
 def _as_double(text: str) -> float:
-    """A literal as DuckDB has it beside a double: one with many digits is a decimal first."""
+    """Return a literal as DuckDB converts it to a double: literals with many digits are decimals first."""
     return float(duck.fetch_rows(f"SELECT CAST({text} AS DOUBLE)")[0][0])
 
 

@@ -1,4 +1,4 @@
-"""Join predicates, taken apart: which equalities can route and look up, and what may be evaluated in which order."""
+"""Analysis of join predicates: equalities for routing and lookup, ranges, and parts that can be evaluated in any order."""
 
 from __future__ import annotations
 
@@ -25,16 +25,18 @@ Column = Callable[[Tree, Mapping[str, pa.Schema]], tuple[str, str] | None]
 
 @dataclass(frozen=True)
 class KeyEquality:
-    """One equality `l.left = r.right` between two columns that hash alike."""
+    """An equality `l.left = r.right` between two columns with compatible hashes."""
 
     left: str
     right: str
-    type: pa.DataType  # what both are brought to before they are hashed
+    type: pa.DataType  # common type to which both are cast before hashing
 
 
 @dataclass(frozen=True)
 class BandCondition:
-    """`point` (side, column) lies within `width` of the interval between two columns of the other side, `moving`."""
+    """The condition that `point` (side, column) is within `width` of the interval between two columns of the side
+    `moving`.
+    """
 
     point: tuple[str, str]
     moving: str
@@ -44,36 +46,38 @@ class BandCondition:
 
 @dataclass(frozen=True)
 class JoinPredicate:
-    """A join predicate: equalities that routing can use, and the whole of it."""
+    """A join predicate and the parts of it that routing and loops can use."""
 
     text: str
     sql: str
     keys: tuple[KeyEquality, ...]
-    safe: bool  # cannot fail on any pair, so it may be evaluated in any order
-    ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
-    plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
+    safe: bool  # cannot fail on any pair, so parts may be evaluated in any order
+    ranges: bool  # consists of inequalities between the two sides, so a range join can evaluate it
+    plain_keys: bool  # consists of equalities of types that Arrow compares as DuckDB does
     near: (
         BandCondition | None
-    )  # a part, or two, that keep two doubles near each other; none where others would not fail if it alone were asked
+        # a condition (one or two parts) that keeps two doubles close; None if evaluating it first could hide an error of
+        # other parts
+    )
     band: (
         BandCondition | None
-    )  # one part that does so with numbers and times of any type: for routing, and beside tables
-    box: BandCondition | None  # two parts that do so, `l.x >= r.a and l.x < r.b`: beside tables
-    native: CompiledPredicate | None  # the whole as source of a compiled loop
+    )  # a part that does so with numbers or times of any type; for routing and for joins with tables
+    box: BandCondition | None  # two parts that do so, such as `l.x >= r.a and l.x < r.b`; for joins with tables
+    native: CompiledPredicate | None  # the whole predicate as a compiled loop
     residual: (
         CompiledPredicate | None
-    )  # beside keys, what a compiled loop can hold against pairs; what it cannot cannot fail
+    )  # the parts other than keys that a compiled loop can evaluate; the remaining parts cannot fail
     columns: frozenset[tuple[str, ...]]
-    obstacles: tuple[Obstacle, ...] = ()  # parts that no loop can hold against pairs, if one would
+    obstacles: tuple[Obstacle, ...] = ()  # parts that no loop can evaluate
     one_sided: tuple[
         tuple[str, Expression], ...
-    ] = ()  # (side, condition on its tuples) that it implies and cannot fail
+    ] = ()  # (side, condition on its tuples) implied by the predicate; these conditions cannot fail
 
 
 def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredicate:
     """Check the predicate of a join over `l.*` and `r.*` and find its equalities."""
     if not isinstance(text, str):
-        checked_scalar(text, {"l": left, "r": right}, "on")  # says what it is instead
+        checked_scalar(text, {"l": left, "r": right}, "on")  # raises with a description of the argument
     return _join_predicate(text, left, right)
 
 
@@ -112,17 +116,17 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
 
 
 def _one_sided(tree: Tree, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, Expression]]:
-    """The conjunct as a condition on one side alone, if it is one."""
+    """Yield the conjunct as a condition on one side if it refers to one side only and cannot fail."""
     sides = {path[0].lower() for path in columns_of(tree)}
     if len(sides) == 1 and _safe(tree, schemas):
         side = sides.pop()
         condition = checked_scalar(to_sql(_unqualified(tree)), {"": schemas[side]}, "on")
-        if pa.types.is_boolean(condition.type):  # a number is a condition in a predicate, and none in a filter
+        if pa.types.is_boolean(condition.type):  # a number is a valid condition in a join predicate but not in a filter
             yield side, condition
 
 
 def _unqualified(tree: Any) -> Any:
-    """The same tree with columns named without their side."""
+    """Return the tree with column names without their side."""
     if isinstance(tree, list):
         return [_unqualified(value) for value in tree]
     if not isinstance(tree, dict):
@@ -133,7 +137,7 @@ def _unqualified(tree: Any) -> Any:
 
 
 def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> KeyEquality | None:
-    """The equality of a left and a right column, if this conjunct is one that hashing can serve."""
+    """Return the equality of a left and a right column if the conjunct is one that hashing can use."""
     if tree.get("type") != "COMPARE_EQUAL":
         return None
     sides = [tree["left"], tree["right"]]
@@ -157,7 +161,7 @@ _INEQUALITIES = frozenset(
 
 
 def _is_range(tree: Tree) -> bool:
-    """An inequality with one side of the join on each side of it."""
+    """Return whether the tree is an inequality that compares one side of the join with the other."""
     if tree.get("type") not in _INEQUALITIES:
         return False
     sides = [{path[0].lower() for path in columns_of(tree[part])} for part in ("left", "right")]
@@ -165,7 +169,7 @@ def _is_range(tree: Tree) -> bool:
 
 
 def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> BandCondition | None:
-    """The conjunct as an interval of one side that a point of the other must lie in, if it is one."""
+    """Return the conjunct as an interval of one side that contains a point of the other, or None."""
     schemas = {"l": left, "r": right}
     if tree.get("type") == "COMPARE_BETWEEN":
         point, low, high = (column(tree[part], schemas) for part in ("input", "lower", "upper"))
@@ -188,8 +192,9 @@ def _first(found: Iterable[BandCondition | None]) -> BandCondition | None:
 
 
 def _box(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema], column: Column) -> BandCondition | None:
-    """Two conjuncts that keep a point above one column of the other side and below another; whether the ends count is left
-    to who holds pairs against the predicate."""
+    """Return two conjuncts that keep a point between two columns of the other side. Whether the ends are included is
+    left to the full predicate.
+    """
     bounds = [found for found in (_bound(part, schemas, column) for part in parts) if found]
     for low, above in bounds:
         for below, high in bounds:
@@ -201,7 +206,7 @@ def _box(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema], column: Column
 def _bound(
     tree: Tree, schemas: Mapping[str, pa.Schema], column: Column
 ) -> tuple[tuple[str, str], tuple[str, str]] | None:
-    """The smaller and the larger of two columns, one of each side, that this conjunct compares."""
+    """Return the smaller and the larger of two columns, one of each side, that the conjunct compares."""
     if tree.get("type") not in _INEQUALITIES:
         return None
     one, other = (column(tree[part], schemas) for part in ("left", "right"))
@@ -217,13 +222,13 @@ def _call(tree: Tree, name: str, arguments: int) -> list[Tree] | None:
 
 
 def _double(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | None:
-    """(side, column) of a plain column of doubles."""
+    """Return (side, column) if the tree is a plain column of doubles."""
     found = _column(tree, schemas)
     return found if found and pa.types.is_float64(schemas[found[0]].field(found[1]).type) else None
 
 
 def _orderable(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | None:
-    """(side, column) of a plain column of numbers or times that order as 64-bit integers or doubles do."""
+    """Return (side, column) if the tree is a plain column whose order is that of 64-bit integers or doubles."""
     found, t = _column(tree, schemas), pa.types
     kind = schemas[found[0]].field(found[1]).type if found else pa.null()
     whole = t.is_integer(kind) and not t.is_uint64(kind)
@@ -231,13 +236,13 @@ def _orderable(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] 
 
 
 def _one_kind(schemas: Mapping[str, pa.Schema], *columns: tuple[str, str]) -> bool:
-    """Whole numbers of any width compare as they are; other types only with themselves."""
+    """Return whether the columns have comparable types: whole numbers of any width, or one type."""
     kinds = {schemas[side].field(name).type for side, name in columns}
     return len(kinds) == 1 or all(pa.types.is_integer(kind) for kind in kinds)
 
 
 def _column(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | None:
-    """(side, column) of a plain column."""
+    """Return (side, column) if the tree is a plain column."""
     if tree.get("class") != "COLUMN_REF" or len(tree["column_names"]) != 2:
         return None
     side = tree["column_names"][0].lower()
@@ -249,7 +254,9 @@ def _own_name(schema: pa.Schema, name: str) -> str:
 
 
 def _common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
-    """The type in which two key columns are equal exactly when DuckDB finds them equal; None: do not hash."""
+    """Return the type in which two key columns are equal exactly if DuckDB finds them equal, or None if they cannot be
+    hashed.
+    """
     t = pa.types
     if t.is_integer(left) and t.is_integer(right):
         return None if t.is_uint64(left) or t.is_uint64(right) else pa.int64()
@@ -275,7 +282,7 @@ _SAFE_COMPARISONS = frozenset(
 )
 _SAFE_KINDS = frozenset(["COLUMN_REF", "CONSTANT", "CONJUNCTION", "COMPARISON", "BETWEEN"])
 _SAFE_OPERATORS = frozenset(["OPERATOR_NOT", "OPERATOR_IS_NULL", "OPERATOR_IS_NOT_NULL"])
-_SAFE_ON_FLOATS = frozenset(  # what they have no number for is NaN or infinite, and no error
+_SAFE_ON_FLOATS = frozenset(  # outside their domain the result is NaN or infinite, not an error
     [
         "+",
         "-",
@@ -308,11 +315,11 @@ _SAFE_ON_FLOATS = frozenset(  # what they have no number for is NaN or infinite,
         "ceiling",
     ]
 )
-MOST_DECIMALS = 18  # of a literal beside whole numbers: with more the type that holds both can overflow
+MOST_DECIMALS = 18  # decimal places of a literal compared with whole numbers; with more, the common type can overflow
 
 
 def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
-    """True only when no pair of tuples whatever can make the predicate raise an error."""
+    """Return whether the predicate cannot raise an error on any pair of tuples."""
     return all(_safe_part(node, scopes) for node in walk_tree(tree))
 
 
@@ -335,7 +342,7 @@ def _safe_part(node: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
 
 
 def _comparable(node: Tree, types: set[pa.DataType]) -> bool:
-    """Whether no value has to be converted in a way that can fail."""
+    """Return whether the comparison needs no conversion that can fail."""
     literals = [each for each in walk_tree(node) if each.get("class") == "CONSTANT"]
     if any(_literal_kind(each) == "BOOLEAN" for each in literals):
         return all(map(pa.types.is_boolean, types))

@@ -1,6 +1,6 @@
-"""Columns whose names are words of SQL, such as `at`, `end` or `window`.
+"""Quoting of columns whose names are SQL keywords, such as `at`, `end` or `window`.
 
-Invariant: only a text that is no expression as it stands is changed, so quoting never changes the meaning of an expression.
+Invariant: only a text that is not a valid expression is changed, so quoting never changes the meaning of an expression.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headrace.columnar import duck
 
 
 def quote_columns(text: str, scopes: Mapping[str, pa.Schema]) -> tuple[str, list[str]]:
-    """Return a text with its columns that are words of SQL in double quotes, and the names of these columns.
+    """Return the text with columns that are SQL keywords in double quotes, and the names of these columns.
 
     >>> quote_columns("end - at > 1", {"": pa.schema([("at", pa.int64()), ("end", pa.int64())])})
     ('"end" - "at" > 1', ['end', 'at'])
@@ -39,12 +39,12 @@ def quote_columns(text: str, scopes: Mapping[str, pa.Schema]) -> tuple[str, list
 
 
 def quoting_hint(names: Iterable[str]) -> str:
-    """Return what to do with columns that are words of SQL."""
-    return "; ".join(f"{name!r} is a word of SQL: quote the column, as {duck.quote(name)}" for name in names)
+    """Return a hint to quote columns that are SQL keywords."""
+    return "; ".join(f"{name!r} is an SQL keyword; quote the column: {duck.quote(name)}" for name in names)
 
 
 def _is_word_of_sql(token: Token, text: str) -> bool:
-    """Whether a token is a word without quotes that SQL uses itself; sqlglot and DuckDB know different words."""
+    """Return whether a token is an unquoted SQL keyword. sqlglot and DuckDB have different keywords."""
     bare = text[token.start : token.end + 1] == token.text
     return bare and (token.token_type != TokenType.VAR or token.text.lower() in _keywords())
 

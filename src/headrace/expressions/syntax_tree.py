@@ -1,4 +1,4 @@
-"""DuckDB's own syntax tree of an expression: read, walked, and printed back as SQL."""
+"""DuckDB's syntax tree of an expression: parsed from SQL, traversed, and printed as SQL."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ Tree = dict[str, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
-CACHED_ANSWERS = 1_024  # answers of DuckDB about texts that are kept: a query is built of the same ones again and again
-DEEPEST_TREE = 20_000  # calls within each other; a sum of a thousand terms is a tree of a thousand levels
-_recursing = threading.RLock()  # the limit is the interpreter's
+CACHED_ANSWERS = 1_024  # cached results per text, because a query parses the same texts repeatedly
+DEEPEST_TREE = 20_000  # nested calls; a sum of a thousand terms is a tree of a thousand levels
+_recursing = threading.RLock()  # protects the interpreter's global recursion limit
 
 
 def with_deep_recursion(check: Callable[P, R]) -> Callable[P, R]:
-    """For functions of a text that walk its tree: a deep one gets room, one that is too deep a named error."""
+    """Decorate a function that recurses over an expression's tree: raise the recursion limit, and turn RecursionError
+    into ExpressionError.
+    """
 
     @functools.wraps(check)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -32,9 +34,7 @@ def with_deep_recursion(check: Callable[P, R]) -> Callable[P, R]:
             try:
                 return check(*args, **kwargs)
             except RecursionError:
-                msg = (
-                    f"an expression is nested too deeply: {str(args[0])[:60]!r}...; make columns of its parts with map"
-                )
+                msg = f"an expression is nested too deeply: {str(args[0])[:60]!r}...; compute parts of it as columns with map"
                 raise ExpressionError(msg) from None
             finally:
                 sys.setrecursionlimit(usual)
@@ -77,7 +77,7 @@ def walk_tree(tree: Any) -> Iterator[Tree]:
 
 
 def columns_of(tree: Any, bound: frozenset[str] = frozenset()) -> Iterator[tuple[str, ...]]:
-    """Paths of the columns used; the parameters of lambdas are not columns."""
+    """Yield the paths of the columns used. Parameters of lambdas are not columns."""
     if isinstance(tree, list):
         for value in tree:
             yield from columns_of(value, bound)

@@ -70,9 +70,9 @@ class SampleStep:
 class SplitStep:
     """A `split`: add the column `__substream`, and drop tuples that belong to no substream.
 
-    A tuple for which `broadcast` is true belongs to all substreams, and its route is ignored. Such a tuple is marked with
-    EVERYWHERE or, with `replicate`, copied once per substream. Any other tuple belongs to the substream that `route`
-    gives, or without a route to the substream that the hash of `by` gives.
+    A tuple for which `broadcast` is true belongs to all substreams, and its route is ignored. Such a tuple is marked
+    with EVERYWHERE or, with `replicate`, copied once per substream. Any other tuple belongs to the substream that
+    `route` gives, or without a route to the substream that the hash of `by` gives.
     """
 
     name: str  # key of the split's counters; two splits in a query never have the same name
@@ -111,7 +111,8 @@ class TableStep:
 
 @dataclass(frozen=True)
 class UnnestStep:
-    """An `unnest`: a tuple for each element of `column`, with `elements` in its place and the position as `index`, last.
+    """An `unnest`: a tuple for each element of `column`, with `elements` in its place and the position as `index`,
+    last.
 
     outer: tuples without elements are emitted too, once, with nulls.
     """
@@ -192,7 +193,8 @@ class SourceInput:
         return self.needed is None or name == TS or name.lower() in self.needed
 
     def reads(self, *, whole: bool) -> pa.Schema:
-        """Return the columns to read: all of them with `whole`, as late and rejected tuples are kept with all columns."""
+        """Return the columns to read: all of them with `whole`, as late and rejected tuples are kept with all
+        columns."""
         return self.schema if whole else self.read
 
 
@@ -213,9 +215,9 @@ class Edge:
 class PhysicalPlan:
     """What the engine executes: sources, operators with their stages, and the edges between them.
 
-    An edge leads from a producer (a source or an operator) through stateless steps to a target (an operator or a result).
-    Sources are in stage 0, and an operator is in a later stage than its producers unless it follows one of them: then both run
-    in the same slots, and tuples pass between them without an exchange.
+    An edge leads from a producer (a source or an operator) through stateless steps to a target (an operator or a
+    result). Sources are in stage 0, and an operator is in a later stage than its producers unless it follows one of
+    them: then both run in the same slots, and tuples pass between them without an exchange.
     """
 
     sources: tuple[SourceInput, ...]

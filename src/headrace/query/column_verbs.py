@@ -1,6 +1,6 @@
-"""The maps that `map`, `select`, `with_columns`, `rename` and `drop` stand for, and the checks of names of columns.
+"""The maps behind `map`, `select`, `with_columns`, `rename` and `drop`, and the checks of column names.
 
-Invariant: every expression sees the columns of the input only, and `ts` is neither computed, renamed nor dropped.
+Invariant: expressions refer only to columns of the input, and `ts` is never computed, renamed or dropped.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from headrace.query import nodes
 from headrace.support.argument_errors import argument_kind, describe_argument, is_foreign_expression
 
 ALL = "*"
-COMPUTING = ("map", "select")  # verbs that take names to keep, and expressions
+COMPUTING = ("map", "select")  # verbs that take column names and expressions
 _ALIASED = re.compile(r"(.+?)\s+as\s+(\w+)\Z", re.IGNORECASE)
 
 
@@ -41,7 +41,7 @@ def renamed_map(node: nodes.Node, names: Mapping[str, str]) -> nodes.Map:
     """Return the map of `rename`: all columns, in their places."""
     if not isinstance(names, Mapping):
         raise QueryTypeError(
-            f"rename takes a dict of old and new names; found {describe_argument(names)}; such as rename({{'old': 'new'}})"
+            f"rename takes a dict from old to new names; found {describe_argument(names)}; such as rename({{'old': 'new'}})"
         )
     for old, new in names.items():
         check_column(old, node.schema, "rename")
@@ -66,7 +66,7 @@ def reduced_map(node: nodes.Node, dropped: Sequence[str]) -> nodes.Map:
 
 
 def unnested(node: nodes.Node, column: str, outer: bool, index: str | None) -> nodes.Unnest:
-    """Return the node of `unnest`, its arguments checked."""
+    """Check the arguments of `unnest` and return its node."""
     check_column(column, node.schema, "unnest")
     if not isinstance(outer, bool):
         raise QueryTypeError(f"outer must be True or False; found {describe_argument(outer)}")
@@ -76,7 +76,7 @@ def unnested(node: nodes.Node, column: str, outer: bool, index: str | None) -> n
 
 
 def check_column(name: str, schema: pa.Schema, verb: str) -> None:
-    """Refuse what is not the name of a column."""
+    """Raise if `name` is not a column of the schema."""
     if not isinstance(name, str):
         raise QueryTypeError(
             f"{verb} takes column names as text; found {describe_argument(name)}{_instead_of_name(name, verb)}"
@@ -93,13 +93,13 @@ def check_column(name: str, schema: pa.Schema, verb: str) -> None:
 
 
 def passed_column(schema: pa.Schema, name: str) -> expressions.Expression:
-    """Return the expression that passes a column on; its type is exactly that of the column."""
+    """Return the expression that passes a column on with its exact type."""
     found = expressions.parse_scalar(quote(name), schema, name)
     return expressions.Expression(name, found.sql, schema.field(name).type, found.columns)
 
 
 def _map(node: nodes.Node, kept: Mapping[str, str], new: Mapping[str, str], verb: str) -> nodes.Map:
-    """Return a map; kept: by name in the result, the column of the input."""
+    """Return a map. `kept` maps names in the result to columns of the input."""
     refuse_added_names(new, EVENT_TIME, verb)
     columns = {name: passed_column(node.schema, old) for name, old in kept.items() if name not in new}
     made = {name: expressions.parse_scalar(text, node.schema, name) for name, text in new.items()}
@@ -112,10 +112,10 @@ def _others(node: nodes.Node) -> list[str]:
 
 
 def _instead_of_text(name: str, verb: str) -> str:
-    """What to write instead of a text that seems to be several columns, or an expression."""
+    """Return a hint for a text that looks like several columns or an expression."""
     names = [part.strip() for part in name.split(",")]
     if len(names) > 1 and all(map(_is_plain, names)):
-        return f"; name each column by itself: {', '.join(map(repr, names))}"
+        return f"; pass each name as a separate argument: {', '.join(map(repr, names))}"
     if verb in COMPUTING and (found := _ALIASED.match(name)):
         return f"; a computed column is a keyword: s.{verb}({found[2]}={found[1]!r})"
     if verb in COMPUTING and not _is_plain(name):
@@ -128,9 +128,9 @@ def _is_plain(name: str) -> bool:
 
 
 def _instead_of_name(given: object, verb: str) -> str:
-    """What to write instead of what was given as a name."""
+    """Return a hint for an argument that is not a column name."""
     if verb in COMPUTING and is_foreign_expression(given) and "explode" in repr(given):
-        return "; a tuple for each element of a list comes of s.unnest('items')"
+        return "; use s.unnest('items') to get one tuple per element of a list"
     if verb in COMPUTING and is_foreign_expression(given):
         return f"; write the column's name, or a new column as a keyword with SQL text: s.{verb}(new='a + 1')"
     if is_foreign_expression(given):

@@ -1,7 +1,7 @@
-"""Joins by columns that have one name on both sides: an ordinary join, then a map that has each of them once.
+"""Joins by columns with one name on both sides: an ordinary join, then a map that keeps each of these columns once.
 
-columns  =  ts, the columns of `using`, then the others of both sides, named as in any join
-value    =  the left one (inner, left), the right one (right), the one that is not null (full), in the common type
+columns  =  ts, the columns of `using`, then the other columns of both sides, named as in any join
+value    =  the left value (inner, left), the right one (right), or the one that is not null (full), in the common type
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _CASTS = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}  # the common types of c
 
 
 def using_columns(using: str | Sequence[str] | None, left: pa.Schema, right: pa.Schema) -> tuple[str, ...]:
-    """Return the columns of `using`, checked; none if it is not given."""
+    """Check the argument `using` and return its columns, or an empty tuple for None."""
     if using is None:
         return ()
     names = (using,) if isinstance(using, str) else using
@@ -42,7 +42,9 @@ def using_columns(using: str | Sequence[str] | None, left: pa.Schema, right: pa.
                     " rename one of them with rename, or write the condition: on='l.a = r.b'"
                 )
         if name == TS:
-            raise QueryError("using cannot contain 'ts', the event time; within= says how far apart times may be")
+            raise QueryError(
+                "using cannot contain 'ts', the event time; use within= to limit how far apart times may be"
+            )
         nodes.common_type("using", name, left, right)
     if len(set(names)) != len(names):
         raise QueryError(f"using names a column twice; found {list(names)!r}")
@@ -61,12 +63,13 @@ def join_condition(
     if on is None:
         return replace(expressions.join_predicate(equal, left, right), text=shown)
     text = expressions.join_predicate(on, left, right).text
-    found = expressions.join_predicate(f"{equal} AND ({text}\n)", left, right)  # a comment may end the text
+    # the line break ends a comment in the user's text
+    found = expressions.join_predicate(f"{equal} AND ({text}\n)", left, right)
     return replace(found, text=f"{shown} and ({text})")
 
 
 def _check_on(on: str | None, left: pa.Schema, right: pa.Schema) -> None:
-    """Refuse names of columns where a condition is expected."""
+    """Raise if `on` is missing, is not SQL text, or is a list of column names."""
     if on is None:
         raise QueryError("join needs a condition: on='l.a < r.b', or using='k' for columns that both sides have")
     if is_foreign_expression(on):
@@ -81,7 +84,7 @@ def _check_on(on: str | None, left: pa.Schema, right: pa.Schema) -> None:
 
 
 def once(node: nodes.Join | nodes.TableJoin, using: Sequence[str], how: str) -> nodes.Node:
-    """Return the join with each column of `using` once; without any, the join as it is."""
+    """Return the join with each column of `using` once, or the join itself if there are none."""
     if not using:
         return node
     left, right = (node.left, node.right) if isinstance(node, nodes.Join) else (node.input, node.table)

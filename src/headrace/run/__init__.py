@@ -1,1 +1,1 @@
-"""run"""
+"""Execution of queries on Spark: `start`, `collect`, `head`, `peek`, and the run in progress."""

@@ -1,4 +1,4 @@
-"""Checks of what `collect` and `start` are given, before anything is written."""
+"""Checks of the arguments of `collect` and `start`, made before anything is written."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_once(once: bool) -> None:
 
 
 def check_limits(roots: Sequence[nodes.Node], *, ends: bool) -> None:
-    """Refuse a `limit` in a run that may last forever; ends: the input of the run has an end."""
+    """Raise if a run without an end contains a `limit`. ends: the input of the run has an end."""
     if ends:
         return
     for node in nodes.walk_nodes(*roots):
@@ -46,7 +46,7 @@ def check_limits(roots: Sequence[nodes.Node], *, ends: bool) -> None:
 
 
 def check_whole(root: nodes.Node, verb: str) -> None:
-    """Refuse the argument of the function that `each` is given: its tuples are there only while the query runs."""
+    """Raise for the argument of the function that `each` calls. Its tuples exist only while the query runs."""
     if any(isinstance(node, nodes.Substream) for node in nodes.walk_nodes(root)):
         raise QueryError(
             f"{verb} was called inside each, where a substream has no tuples yet;"
@@ -75,23 +75,23 @@ def check_sink(sink: Any, what: str) -> None:
         raise QueryTypeError(f"{what}: {describe_argument(sink)} is not a sink; such as headrace.sinks.{example}")
     if takes_parts(sink):
         if getattr(sink, "ordered", False):
-            msg = f"{what}: {describe_argument(sink)} takes parts from tasks, none of which sees all results: it cannot be ordered"
+            msg = f"{what}: {describe_argument(sink)} takes parts from tasks, and no task has all results, so it cannot be ordered"
             raise QueryError(msg)
         shipping.check_shipped(sink)
 
 
 def check_planned(slots: int | str | None, policy: object) -> None:
-    """Refuse what a plan leaves no choice in."""
+    """Raise if an argument contradicts a given plan."""
     if slots == AUTO:
-        raise QueryError('a plan says how many slots there are; leave out slots="auto", or the plan')
+        raise QueryError('a plan fixes the number of slots; leave out slots="auto" or the plan')
     if policy is not None:
         raise QueryError(
-            "a run that follows a plan does not adapt, so it takes no policy; leave out the policy, or the plan"
+            "a run that follows a plan does not adapt, so it takes no policy; leave out the policy or the plan"
         )
 
 
 def check_errors(errors: str) -> bool:
-    """Whether tuples that fail are kept aside."""
+    """Return whether tuples that fail are kept. Raise for an unknown value."""
     if errors not in ERRORS:
         raise QueryError(f"errors must be one of {', '.join(ERRORS)}; found {errors!r}")
     return errors == "keep"
@@ -100,7 +100,7 @@ def check_errors(errors: str) -> bool:
 def rejects_sinks(physical: p.PhysicalPlan, late: AnySink | None, last: Manifest | None) -> dict[str, AnySink]:
     """Return the sink of every result that holds late, rejected or failed tuples, by the result's name in the outbox.
 
-    last: the newest manifest; its outbox may have to be delivered again, under the names that another plan gave.
+    last: the newest manifest. Its outbox may have to be delivered again, under the names of an earlier plan.
     """
     if late is None:
         return {}
@@ -111,7 +111,7 @@ def rejects_sinks(physical: p.PhysicalPlan, late: AnySink | None, last: Manifest
 
 
 def check_late(physical: p.PhysicalPlan, keep_failed: bool) -> None:
-    """Refuse tuples that already have a column which `late=` adds."""
+    """Raise if the input already has a column that `late=` adds."""
     for what, schema in rejected_results(physical, failed=keep_failed).values():
         if taken := {name for name in ("_source", "_reason") if schema.names.count(name) > 1}:
             raise QueryError(f"late= adds {', '.join(sorted(taken))}, but {what} has such a column; rename it")
@@ -126,7 +126,7 @@ def spark_session_of(sources: Mapping[str, nodes.Source]) -> Any:
     sessions = [s.origin.spark for s in sources.values() if hasattr(s.origin, "spark")]
     if len(sessions) != len(sources):
         raise QueryTypeError(
-            "a source is not on Spark; make sources with headrace.stream(df, ...) or headrace.files(...)"
+            "a source is not on Spark; create sources with headrace.stream(df, ...) or headrace.files(...)"
         )
     return sessions[0]
 

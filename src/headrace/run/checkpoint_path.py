@@ -1,4 +1,4 @@
-"""The checkpoint folder of a run: checked, made, and closed to other users before anything is written."""
+"""The checkpoint folder of a run: checked, created, and made inaccessible to other users before anything is written."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from headrace.support import ownership
 from headrace.support.paths import given_path
 from headrace.tools import plan_file
 
-SPARK_FOLDER = "spark"  # the folder of Spark's own log
-STATE_FOLDER = "state"  # the folder of blocks and manifests
+SPARK_FOLDER = "spark"  # folder of Spark's own checkpoint
+STATE_FOLDER = "state"  # folder of blocks and manifests
 
 
 def make_checkpoint(path: str | os.PathLike[str]) -> Path:
-    """Return the folder of a checkpoint, which is made where there is none; refuse anything else at that path."""
+    """Return the checkpoint folder, created if necessary. Raise if the path contains anything else."""
     given = given_path(path, "the checkpoint")
     try:
         _refuse_other_content(given)
         folder = given.resolve()
         ownership.make_private_folder(folder)
     except OSError as error:
-        raise QueryError(f"the checkpoint {str(given)!r} cannot be made: {error.strerror}") from None
+        raise QueryError(f"the checkpoint {str(given)!r} cannot be created: {error.strerror}") from None
     close_to_others(folder)
     close_to_others(folder / SPARK_FOLDER)
     return folder
@@ -38,5 +38,5 @@ def _refuse_other_content(folder: Path) -> None:
         strange := {p.name for p in folder.iterdir()} - {SPARK_FOLDER, STATE_FOLDER, *plan_file.PLAN_NAMES}
     ):
         raise QueryError(
-            f"the checkpoint {str(folder)!r} holds other things: {', '.join(sorted(strange))}; give an empty or new folder"
+            f"the checkpoint {str(folder)!r} contains other files: {', '.join(sorted(strange))}; give an empty or new folder"
         )

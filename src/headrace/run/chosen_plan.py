@@ -1,4 +1,4 @@
-"""The plan that a run executes: compiled, routed by a sample or by the state, or given by the user."""
+"""The plan that a run executes: routed by a sample or by existing state, or given by the user."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from headrace.routing import Router, router_from_json
 from headrace.state.manifest import Manifest
 from headrace.tools.calibrate import calibrate, sample_bounds
 
-SAMPLED_TUPLES = 5_000  # of each source, to find where the values of a band join lie
+SAMPLED_TUPLES = 5_000  # tuples sampled from each source to find the distribution of a band join's values
 
 
 @dataclass(frozen=True)
 class ChosenPlan:
-    """What the engine runs, the layouts that a plan asks for (None: those of the routers), and the plan for users."""
+    """The engine's plan, the layouts of a given plan (None: those of the routers), and the plan that users see."""
 
     physical: p.PhysicalPlan
     layouts: LayoutChooser | None
@@ -34,47 +34,49 @@ def choose_plan(
     last: Manifest | None = None,
     held: Held | None = None,
 ) -> ChosenPlan:
-    """Bind a query to its slots: by the given plan, or by the plan that the compiler prefers.
+    """Choose the plan of a run: the given plan, or the one that the compiler prefers.
 
-    last: the newest manifest, whose state has groups already; held: the columns that the state has.
+    last: the newest manifest, whose state is already grouped; held: the columns in that state.
     """
     if plan is not None:
         if plan.slots > slots:
-            raise QueryError(f"the plan is made for {plan.slots} slots, this run has {slots}; give the run as many")
+            raise QueryError(
+                f"the plan needs {plan.slots} slots, but this run has {slots}; start it with slots={plan.slots}"
+            )
         return ChosenPlan(*bind_plan(plan, query, held), plan)
     figures = _sampled(query, strategy, slots)
-    if last is not None and figures is not None:  # blocks are grouped by the ranges that were chosen first
+    if last is not None and figures is not None:  # existing blocks are grouped by the ranges that were chosen first
         figures = replace(figures, bounds={})
     shown = query.plan(strategy, slots, figures)
     if last is None:
-        known = query.physical(
-            strategy
-        ).by_name  # operators that prepare the input of a subquery have routers of their own
+        known = query.physical(strategy).by_name  # operators that prepare the input of a subquery have separate routers
         wanted = [(name, s.router) for s in shown.subqueries if s.router.chosen for name in s.members]
         routers = {name: router for name, router in wanted if known[name].routed(router)}
     else:
         routers = _stored_routers(last, query.physical(strategy))
     physical = query.physical(strategy, routers=routers, held=held)
     shown = with_routers(shown, routers)
-    if strategy == "operator" and figures is not None:  # slots by share
+    if strategy == "operator" and figures is not None:  # slots are assigned by share
         return ChosenPlan(*bind_plan(shown, query, held), shown)
     return ChosenPlan(physical, None, shown)
 
 
 def _stored_routers(last: Manifest, physical: p.PhysicalPlan) -> dict[str, Router]:
-    """Return the routers by which the state is grouped, for the operators that can be routed by them."""
+    """Return the routers by which the state is grouped, for the operators that support them."""
     stored = {name: router_from_json(data, f"query.routers.{name}") for name, data in last.query["routers"].items()}
     known = physical.by_name
     return {name: router for name, router in stored.items() if name in known and known[name].routed(router)}
 
 
 def _sampled(query: CompiledQuery, strategy: str, slots: int) -> Figures | None:
-    """Return the bounds of band joins, and the costs of operators that get slots by cost; None without a sample."""
+    """Return the bounds of band joins, and with the strategy `operator` the costs of operators. None: no sample is
+    possible.
+    """
     try:
         if strategy == "operator" and slots >= len(query.physical(strategy).operators):
             return calibrate(query.roots, query.ordered, slots=slots, tuples=SAMPLED_TUPLES)
         if any(o.band is not None for o in query.physical().operators):
             return sample_bounds(query.roots, query.ordered, slots=slots, tuples=SAMPLED_TUPLES)
-    except HeadraceError:  # no file yet, a stream that cannot be read twice, or data that the run will refuse
+    except HeadraceError:  # no file yet, a stream that can be read only once, or data that the run will reject
         pass
     return None

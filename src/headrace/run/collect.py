@@ -1,4 +1,4 @@
-"""`collect`: a query over bounded input, run on Spark to its end, in a temporary checkpoint."""
+"""`collect`: runs a query over bounded input on Spark to its end, in a temporary checkpoint."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 
-REASONS = "late: behind the watermark; rejected: no time, one beyond 73,000 years, or further ahead than `ahead`"
+REASONS = "late: below the watermark; rejected: a time that is null, beyond the year 73,000, or more than `ahead` past the largest time"
 
 
 def collect(
@@ -95,7 +95,8 @@ def collect(
             _log_left_out(state.last)
             table = result.table()
     except BaseException:
-        if state is not None:  # its folder is removed by now: a task that still runs discards its part (`write_part`)
+        # the folder is deleted already, so a task that is still running discards its part (`write_part`)
+        if state is not None:
             for name, sink in rejects.items():
                 sinks.discard(sink, state.state_id, name)
         raise
@@ -111,7 +112,7 @@ def _demand_bounded(sources: Mapping[str, nodes.Source]) -> None:
 def _bounded_rows(
     cluster: SparkCluster, sources: Mapping[str, nodes.Source], ledgers: Mapping[str, Ledger], slots: int
 ) -> list[Any]:
-    """Return everything that the bounded sources hold now, as the cluster reads it."""
+    """Return all current input of the bounded sources in the form that the cluster reads."""
     static = {name: source for name, source in sources.items() if name not in ledgers}
     for ledger in ledgers.values():
         ledger.keep_to_list()

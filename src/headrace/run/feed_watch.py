@@ -1,4 +1,4 @@
-"""What a run knows of Spark's streaming query: whether tuples may still come of it, and until when it has delivered all."""
+"""The status of Spark's streaming query: whether it may still deliver tuples, and up to when it has delivered all."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import time
 
 from headrace.driver.cluster_protocol import Feed, FeedStatus
 
-STARTING = FeedStatus(may_have=True, at_work=False)  # before Spark's first look for tuples
+STARTING = FeedStatus(may_have=True, at_work=False)  # before Spark's first poll for tuples
 
 
 class FeedWatch:
-    """A feed and the times of its batches. `interval`: microseconds between two looks of Spark for tuples."""
+    """A feed and the times of its batches. `interval`: microseconds between Spark's polls for tuples."""
 
     def __init__(self, interval: int, *, exists: bool) -> None:
         self.feed: Feed | None = None
-        self.drained = not exists  # nothing more comes of Spark
+        self.drained = not exists  # True: Spark delivers nothing more
         self._interval = interval
         self._batch_ended = time.monotonic()
         self._looked = -math.inf
 
     def note_batch_begins(self) -> None:
-        """Spark looked for tuples since the last batch, and the new batch holds all it found."""
+        """Note that a batch begins. Spark polled after the previous batch, and this batch contains everything found."""
         self._looked = max(self._looked, self._batch_ended)
 
     def note_batch_ended(self) -> None:
@@ -29,7 +29,7 @@ class FeedWatch:
 
     @property
     def looked(self) -> float:
-        """Until when all tuples that the feed had are known."""
+        """Return the time up to which Spark has delivered all tuples of the feed."""
         self.may_have_tuples()
         return self._looked
 
@@ -41,11 +41,13 @@ class FeedWatch:
         now, found = time.monotonic(), self.feed.look() if self.feed is not None else STARTING
         if found.may_have:
             return True
-        if not found.at_work:  # Spark has looked since the last batch and found nothing; it looks once per interval
+        if not found.at_work:  # Spark has polled since the last batch and found nothing; it polls once per interval
             self._looked = max(self._looked, self._batch_ended, now - self._interval / 1e6)
         return self._looked < self._batch_ended
 
     @property
     def was_stopped(self) -> bool:
-        """Whether Spark's query was stopped by a third party. A query that fails is active until its batch has told why."""
+        """Return whether something other than this run stopped Spark's query. A failed query stays active until its
+        batch has raised.
+        """
         return self.feed is not None and not (self.drained or self.feed.active) and self.feed.failure is None

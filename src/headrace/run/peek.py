@@ -1,8 +1,8 @@
 """`peek`: the first tuples that arrive at a query of sources and stateless verbs, in order of arrival.
 
-Rows go through the query in this process, a few at a time, each time as an epoch of a temporary state in which nothing is
-late. So `peek` checks and computes what a run would, and Spark only reads DataFrames. Nothing is committed: no checkpoint,
-no offsets.
+Rows pass through the query in this process in small groups. Each group is an epoch of a temporary state in which no
+tuple is late. So `peek` checks and computes what a run would, and Spark only reads DataFrames. It commits nothing:
+neither a checkpoint nor offsets.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from headrace.task.in_process import execute_locally
 from headrace.task.messages import Message
 from headrace.task.splitters import SourcePiece, read_windows
 
-READ_BYTES = 1 << 20  # of a file or a topic, at once
-PAUSE = 0.1  # seconds between two looks at sources that had nothing
+READ_BYTES = 1 << 20  # bytes to read at once from a file or topic
+PAUSE = 0.1  # seconds between polls of sources that had no input
 
 Read = Callable[[Epoch], Iterable[PhysicalWindow]]
-# The first step opens a source. Every other step processes the rows that came, and tells whether some did.
+# The first step opens a source. Each later step processes the rows that have arrived and yields whether there were any.
 Feed = Generator[bool]
 
 
@@ -86,19 +86,19 @@ def _demand_stateless(roots: Sequence[nodes.Node]) -> None:
 
 @dataclass
 class _Arrival:
-    """The rows of all sources on their way through the query."""
+    """The rows of all sources while they pass through the query."""
 
     driver: Driver
     store: StateStore
-    seconds: float  # from when all sources are open
-    deadline: float = math.inf  # by the monotonic clock
+    seconds: float  # time limit, counted after all sources are open
+    deadline: float = math.inf  # on the monotonic clock
 
     @property
     def left(self) -> float:
         return self.deadline - time.monotonic()
 
     def process(self, sources: Mapping[str, nodes.Source], count: int, folder: Path) -> None:
-        """Ask the sources in turn until there are `count` results, the time is over or all sources have ended."""
+        """Poll the sources in turn until there are `count` results, the time is up or all sources have ended."""
         with ExitStack() as closes:
             feeds: list[Feed] = [closes.enter_context(closing(feed)) for feed in self._feeds(sources, folder)]
             for feed in feeds:
@@ -118,7 +118,7 @@ class _Arrival:
                     time.sleep(max(min(PAUSE, self.left), 0.0))
 
     def _hurry_at_deadline(self, closes: ExitStack) -> None:
-        """A ledger would wait longer for brokers that do not answer."""
+        """Interrupt ledgers at the deadline, because they would wait longer for unreachable brokers."""
         if self.driver.ledgers:
             timer = threading.Timer(self.left, self.driver.hurry)
             timer.daemon = True
@@ -166,7 +166,9 @@ class _Arrival:
         yield True
 
     def _driven(self, name: str, ledger: Ledger) -> Feed:
-        """A folder that has delivered tuples ends with its last file; one without tuples is watched, like a topic."""
+        """Read a folder or topic. A folder that has delivered tuples ends with its last file; otherwise it is watched
+        like a topic.
+        """
         yield False
         while True:
             waiting = ledger.waiting()
@@ -178,7 +180,7 @@ class _Arrival:
                 yield False
 
     def _pieces(self, name: str, ledger: Ledger, chosen: Sequence[Item]) -> Feed:
-        """Process what was chosen piece by piece; the ledger counts it as taken with the last piece."""
+        """Process the chosen input piece by piece. The ledger counts the input as taken with the last piece."""
         inputs = ledger.inputs(name, chosen)
         pieces: list[Piece] = [piece for taken in inputs for piece in taken.pieces(READ_BYTES)]
         for number, piece in enumerate(pieces, start=1):

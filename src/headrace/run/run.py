@@ -1,11 +1,11 @@
-"""A run in progress: epochs as input comes, one at a time, until it is stopped or something ends it.
+"""A run in progress: it executes epochs one at a time as input arrives, until it is stopped or fails.
 
-Sources that headrace drives (folders, topics) are asked here what waits: what was taken of them stands in the manifest
-(`headrace.sources.protocol`). Batches of streaming DataFrames come from Spark's own query, which calls back
-(`headrace.driver.position` says what a batch is). All epochs run under one lock.
+The run polls the sources that headrace drives (folders, topics), and the manifest records what was taken from them
+(`headrace.sources.protocol`). Batches of streaming DataFrames come from a Spark query, which calls back
+(`headrace.driver.position` defines a batch). All epochs run under one lock.
 
-A run that takes what is there (`once`) ends its input when all of its list is taken and Spark has found nothing more: one
-last epoch, without tuples, closes all windows and the checkpoint.
+A run with `once` ends its input when everything on its list is taken and Spark has found nothing more. A final epoch
+without tuples then closes all windows and the checkpoint.
 """
 
 from __future__ import annotations
@@ -40,27 +40,27 @@ from headrace.telemetry.progress import Progress
 
 _log = logging.getLogger(__name__)
 
-TICK = 0.1  # seconds between two looks at our own sources when nothing waited
-MOST_RETRIES = 5  # times that an epoch is begun anew with what waits, when what waited could not be read
-LONGEST_NAP = 0.5  # seconds in which a dead query is noticed
-STOP_SECONDS = 2.0  # seconds that a stop waits for Spark's own log
-LOST_JOB_SECONDS = 10.0  # seconds after which a job of a session that was stopped will not come back
+TICK = 0.1  # seconds between polls of headrace's own sources when they had no input
+MOST_RETRIES = 5  # attempts to run an epoch when its input became unreadable
+LONGEST_NAP = 0.5  # seconds within which a dead query is noticed
+STOP_SECONDS = 2.0  # seconds that a stop waits for Spark's own commit log
+LOST_JOB_SECONDS = 10.0  # seconds after which a job of a stopped session is considered lost
 SPARK_STOPPED = (
-    "Spark's query of this run was stopped from outside (spark.streams, or the query's own stop) while the run went on;"
-    " what was committed is safe: start again with the same checkpoint, and it continues; to end a run, call its stop()"
+    "Spark's query of this run was stopped from outside (spark.streams, or the query's own stop) during the run;"
+    " what was committed is safe; start again with the same checkpoint to continue; to end a run, call its stop()"
 )
 SESSION_STOPPED = (
-    "the Spark session was stopped, or its JVM ended, while the run went on; what was committed is safe: make a new"
-    " session, build the query on it and start again with the same checkpoint, and it continues"
+    "the Spark session was stopped, or its JVM ended, during the run; what was committed is safe; create a new"
+    " session, build the query on it and start again with the same checkpoint to continue"
 )
 
 
 class _RunStopped(HeadraceError):
-    """A batch came after `stop`, and Spark must not note it as done; or the run is to end while it waits for a source."""
+    """A batch that arrived after `stop`, which Spark must not mark as done, or a stop while the run waits for a source."""
 
 
 class Run:
-    """A run in progress."""
+    """A run in progress. `start` returns it."""
 
     def __init__(
         self,
@@ -73,31 +73,31 @@ class Run:
         once: bool = False,
         queries: Sequence[str] = (),
     ) -> None:
-        """queries: the last operator of each result, on one line, for people."""
+        """queries: a one-line summary of each result's last operator."""
         self._cluster, self._sources, self._driver = cluster, dict(sources), driver
         self._checkpoint, self._interval = checkpoint, interval
-        self._once = once  # takes what is there, and ends
+        self._once = once  # process the existing input and end
         self._queries, self._since = tuple(queries), datetime.now(UTC)
-        self._lock = threading.Lock()  # one epoch at a time
+        self._lock = threading.Lock()  # held during each epoch
         self._ending = threading.Lock()
         self._stopping = threading.Event()
-        self._wake = threading.Event()  # set when the run is to end, for whatever reason
+        self._wake = threading.Event()  # set when the run must end, for any reason
         self._ended = threading.Event()
-        self._refused = threading.Event()  # a batch came after `stop`, so Spark has noted all before it
+        self._refused = threading.Event()  # a batch arrived after `stop`, so Spark has recorded all earlier batches
         self._error: BaseException | None = None
-        self._busy_thread: int | None = None  # the thread that runs an epoch, or looks whether there is one to run
-        self._job_since: float | None = None  # when the job that Spark has now was given to it
-        self._working = True  # there is an epoch to run, or nobody has looked yet
+        self._busy_thread: int | None = None  # the thread that runs an epoch or checks for input
+        self._job_since: float | None = None  # start time of the current Spark job
+        self._working = True  # an epoch runs or input may be waiting
         self._static = {n: self._sources[n] for n in driver.settings.static}
         self._streaming = {n: s for n, s in self._sources.items() if is_stream(s) and n not in driver.ledgers}
         self._intake = Intake(sources, driver.ledgers, longest_window(driver.plan))
         self._silence = Silence(sources, driver.ledgers, static=self._static, streaming=self._streaming, ends=once)
         self._watch = FeedWatch(interval, exists=bool(self._streaming))
 
-    # --- what a user calls -----------------------------------------------------------------------------------------
+    # --- for users -------------------------------------------------------------------------------------------------
 
     def __repr__(self) -> str:
-        """Say what runs, since when, and how far it is."""
+        """Return the state of the run, its start time and its progress."""
         progress = self.progress
         if not self._ended.is_set():
             state = "running"
@@ -111,20 +111,20 @@ class Run:
         )
 
     def _repr_html_(self) -> str:
-        """The same for a notebook, as a table."""
+        """Return the run as an HTML table for notebooks."""
         from headrace.showing.notebook import run_html
 
         return run_html(self)
 
     def _ipython_display_(self) -> None:
-        """In a notebook: a table that is updated in place until the run ends."""
+        """Display a table in a notebook and update it until the run ends."""
         from headrace.showing.notebook import display_run
 
         display_run(self)
 
     @property
     def progress(self) -> Progress:
-        """Totals since this state began, the last epoch, watermarks, state size, latency."""
+        """Return totals since the checkpoint was created, the last epoch, watermarks, state size and latency."""
         driver = self._driver
         return replace(
             driver.progress,
@@ -136,17 +136,17 @@ class Run:
 
     @property
     def slots(self) -> int:
-        """The number of slots that are active."""
+        """Return the number of active slots."""
         return self._driver.control.active
 
     @property
     def exception(self) -> BaseException | None:
-        """What ended the run, if it did not end well."""
+        """Return the error that ended the run, or None."""
         return self._error
 
     @property
     def active(self) -> bool:
-        """Whether the run goes on."""
+        """Return whether the run is in progress."""
         if self._job_is_lost():
             self._fail(EngineError(SESSION_STOPPED))
             self._end()
@@ -154,13 +154,13 @@ class Run:
 
     @property
     def busy(self) -> bool:
-        """Whether an epoch is under way, or input is known to wait for one."""
+        """Return whether an epoch is running or input is known to be waiting."""
         return self.active and (
             self._once or self._working or bool(self._intake.backlog) or self._watch.may_have_tuples()
         )
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run ends (True) or the timeout is over (False); raises what ended it."""
+        """Wait until the run ends (True) or the timeout expires (False). Raise the error that ended the run."""
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while not self._ended.wait(min(LONGEST_NAP, max(deadline - time.monotonic(), 0.0))):
             if self.active and time.monotonic() >= deadline:
@@ -170,51 +170,54 @@ class Run:
         return True
 
     def listen(self, function: Listener) -> Callable[[], None]:
-        """Call `function(record)` for every epoch of this run, in order, in a thread of its own; gives what ends that."""
+        """Call `function(record)` for every epoch of this run, in order, in a separate thread. Return a function that
+        removes it.
+        """
         return self._driver.listeners.add(function)
 
     def stop(self) -> None:
-        """End the run; an epoch in progress is finished first."""
+        """End the run. An epoch in progress is completed first."""
         self._ask_to_stop()
-        if threading.get_ident() == self._busy_thread:  # called by a sink: the epoch it belongs to comes first
+        if threading.get_ident() == self._busy_thread:  # called by a sink: its epoch must finish first
             return
-        if self._driver.listeners.is_calling():  # the run ends when who listens has heard all
+        if self._driver.listeners.is_calling():  # called by a listener: the run ends after all listeners have returned
             return
         while self.active:
             self._ended.wait(LONGEST_NAP)
 
-    # --- how it adapts ---------------------------------------------------------------------------------------------
+    # --- adaptation ------------------------------------------------------------------------------------------------
 
     @property
     def decisions(self) -> list[dict[str, Any]]:
-        """What was changed while it ran: when, what, why, what was expected of it, and what came of it."""
+        """Return the changes that the run made: epoch, change, reason, expected and measured effect."""
         return self._driver.layouts.decisions
 
     def freeze(self) -> None:
-        """Change nothing more. What was decided already stands in the state and takes effect."""
+        """Stop adapting. Decisions that are already in the state still take effect."""
         self._driver.layouts.frozen = True
 
     def thaw(self) -> None:
-        """Adapt again."""
+        """Resume adapting after `freeze`."""
         self._driver.layouts.frozen = False
 
     def rebalance(self, dry_run: bool = False) -> list[dict[str, Any]]:
-        """What would be changed now; unless it is a dry run, it is decided with the next epoch."""
+        """Decide on changes now and return them. With `dry_run`, return them without deciding."""
         with self._between_epochs():
             return self._driver.layouts.rebalance(self._driver.last, dry_run=dry_run)
 
     def set_slots(self, slots: int) -> None:
-        """Another number of slots from the next epoch on; with slots="auto" the load may change it again."""
+        """Set the number of slots from the next epoch on. With slots="auto" the controller may change it again."""
         with self._between_epochs():
             self._driver.layouts.set_slots(slots, self._driver.last)
 
     def refresh(self, table: str) -> int:
-        """Read a table again, now: epochs that begin when this returns use it. Gives the number of its version.
+        """Read a table again now and return the number of its version. Epochs that begin after the return use it.
 
-        One that cannot be read stays as it was, and says so in a warning and in `progress.versions`.
+        If the table cannot be read, its version stays unchanged; a warning is logged and `progress.versions` has the
+        error.
         """
         if not self.active:
-            raise QueryError("this run has ended, and reads no table any more; a new start reads it")
+            raise QueryError("this run has ended, so it cannot read the table again; a new start reads it")
         return self._driver.versions.renew(table)
 
     def __enter__(self) -> Run:
@@ -223,10 +226,10 @@ class Run:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # --- beginning and end -----------------------------------------------------------------------------------------
+    # --- begin and end ---------------------------------------------------------------------------------------------
 
     def _begin(self) -> None:
-        """Check that the checkpoint fits, deliver what may not have arrived, and go on from there."""
+        """Check that the checkpoint fits, deliver results that may not have arrived, and start the run's thread."""
         last = self._driver.last
         if self._driver.closed:
             self._driver.deliver_again()
@@ -234,10 +237,12 @@ class Run:
                 self._driver.publish_again()
                 self._end()
                 return
-            raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
+            raise StateMismatch(
+                "the checkpoint is closed because its bounded input has been processed; use a new checkpoint folder"
+            )
         if last is not None and (was := Position.from_json(last.position)).kind != self._kind():
             now = Position(self._kind()).driven_by
-            msg = f"the sources were driven by {was.driven_by}, now by {now}; use the sources it began with"
+            msg = f"the checkpoint began with sources driven by {was.driven_by}, but these are driven by {now}; use the original sources"
             raise StateMismatch(msg)
         if self._streaming:
             check_alignment(last, self._checkpoint)
@@ -267,7 +272,7 @@ class Run:
             self._end()
 
     def _end(self) -> None:
-        with self._ending:  # once, though several may find that the cluster is gone
+        with self._ending:  # only once, though several threads may notice that the cluster has stopped
             if self._ended.is_set():
                 return
             try:
@@ -280,19 +285,23 @@ class Run:
         self._ended.set()
 
     def _job_is_lost(self) -> bool:
-        """The cluster never answers for a job that it is given while its session is being stopped."""
+        """Return whether the current job is lost: a cluster never answers a job that it receives while its session is
+        stopping.
+        """
         since = self._job_since
         if since is None or time.monotonic() - since < LOST_JOB_SECONDS:
             return False
         return self._cluster.stopped
 
     def _between_epochs(self) -> AbstractContextManager[Any]:
-        """No epoch is under way in it; a sink calls when its epoch is committed, from within the lock."""
+        """Return a context in which no epoch runs. A sink calls from within the lock, after its epoch is committed."""
         return nullcontext() if threading.get_ident() == self._busy_thread else self._lock
 
     @contextmanager
     def _epoch(self) -> Iterator[bool]:
-        """One epoch at a time; false when the run is to end. An error is known before the next epoch can begin."""
+        """Yield under the lock; False means that the run must end. An error is recorded before the next epoch can
+        begin.
+        """
         with self._lock:
             self._busy_thread = threading.get_ident()
             try:
@@ -304,14 +313,16 @@ class Run:
                 self._busy_thread = None
 
     def _to_the_end(self) -> None:
-        """Every source is static: one epoch, and the end."""
+        """Run the only epoch of a query whose sources are all static."""
         with self._epoch() as wanted:
             if wanted:
                 rows = [self._cluster.static(self._static)]
                 self._driver.run_epoch(Position("bounded"), partial(self._execute, rows), final=True)
 
     def _follow(self) -> None:
-        """Epochs as long as the run lasts: Spark calls with batches of its streams, files are looked for here."""
+        """Run epochs until the run ends. Spark calls back with batches of its streams; this loop polls the other
+        sources.
+        """
         if self._streaming:
             self._watch.feed = self._cluster.follow(
                 self._streaming, self._on_batch, self._checkpoint, self._interval, once=self._once
@@ -329,15 +340,15 @@ class Run:
                             return
                     due = due if worked else time.monotonic()
                 self._wake.wait(min(max(due - time.monotonic(), 0.0 if worked else TICK), LONGEST_NAP))
-        finally:  # also when an epoch of our own failed: Spark's query must not go on without us
+        finally:  # also after a failed epoch: Spark's query must not continue without the run
             if self._watch.feed is not None:
-                with self._lock:  # let an epoch in progress commit; the next batch is refused by _on_batch
+                with self._lock:  # waits until an epoch in progress commits; _on_batch refuses the next batch
                     pass
                 self._let_it_note(self._watch.feed)
                 self._watch.feed.stop()
 
     def _let_it_note(self, feed: Feed) -> None:
-        """Give Spark a moment to note the batch we just finished, so that the next start need not repeat it."""
+        """Give Spark a moment to record the finished batch, so that the next start need not repeat it."""
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline and feed.active and feed.look().at_work:
             if self._refused.wait(0.02):
@@ -362,7 +373,7 @@ class Run:
             raise _RunStopped(self._cluster.refuse_batch())
 
     def _process_batch(self, batch: Any, number: int) -> bool:
-        """Whether the batch is done; not if the run is to end."""
+        """Process a batch. Return False if the run must end instead."""
         with self._epoch() as wanted:
             if not wanted:
                 return False
@@ -384,26 +395,30 @@ class Run:
         return True
 
     def _patiently(self, attempt: Callable[[], bool]) -> bool:
-        """Begin an epoch; again with what waits then, if what waited could not be read: nothing was committed."""
+        """Run an epoch. If its input became unreadable, retry with the input that is waiting then; nothing was
+        committed.
+        """
         for left in reversed(range(MOST_RETRIES)):
             try:
                 return attempt()
             except SourceAway as error:
                 if self._stopping.is_set():
-                    raise _RunStopped("the run is to end, and a source is away") from error
+                    raise _RunStopped("the run must end, and a source is unreachable") from error
                 if not left:
                     raise
-                _log.warning("an epoch is begun again: %s", printable(str(error)))
+                _log.warning("an epoch is repeated: %s", printable(str(error)))
         raise AssertionError("the last attempt returns or raises")
 
     def _fail(self, error: BaseException) -> None:
-        """The first error is what ended the run; that a batch came after `stop` is none."""
+        """Record the first error as the one that ended the run. A batch after `stop` is not an error."""
         if self._error is None and not isinstance(error, _RunStopped):
             self._error = self._named_errors(error)
         self._wake.set()
 
     def _named_errors(self, error: BaseException) -> BaseException:
-        """That Spark was stopped shows itself in as many ways as there are calls to it; say that it was."""
+        """Return one clear error if Spark was stopped, because that makes different calls to Spark fail in different
+        ways.
+        """
         ours = isinstance(error, HeadraceError) and not isinstance(error, EngineError)
         if ours or not isinstance(error, Exception):
             return error
@@ -420,7 +435,7 @@ class Run:
         return self._patiently(self._try_own_epoch)
 
     def _try_own_epoch(self) -> bool:
-        """An epoch without a batch: something waits of our own, or a source or partition has newly fallen silent."""
+        """Run an epoch without a batch if input is waiting, or if a source or partition has become silent."""
         taken = self._take()
         begins = self._intake.must_begin or any(taken.values())
         if not begins and not self._silence.is_news(self._driver.last, self._watch.looked, self._intake.waits):
@@ -429,7 +444,7 @@ class Run:
         return True
 
     def _last_epoch(self) -> None:
-        """All that was to be taken is taken: without tuples, it sets every watermark to the end of time."""
+        """Run the final epoch, without tuples. It moves every watermark to the end of time."""
         self._run_epoch(self._own_position(), [], {name: [] for name in self._driver.ledgers}, final=True)
 
     def _own_position(self) -> Position:
@@ -454,7 +469,7 @@ class Run:
             position, partial(self._execute, rows), final=final, idle_sources=idle, idle_partitions=quiet, taken=taken
         )
         self._silence.note_epoch(before, self._driver.last)
-        self._working = bool(ledgers)  # until the next look at the sources
+        self._working = bool(ledgers)  # until the next poll of the sources
 
     def _execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         self._job_since = time.monotonic()

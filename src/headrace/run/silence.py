@@ -1,8 +1,8 @@
-"""Which sources and partitions have been silent for longer than their `idle`, by the wall clock.
+"""Detection of sources and partitions that have delivered nothing for longer than their `idle`, in wall-clock time.
 
-Invariant: silence is judged by the party that looks for tuples: Spark for streaming DataFrames, the ledger for folders and
-topics. A source of which something waits is not silent. The tasks of the epoch decide finally: a source that delivers
-tuples in an epoch is not idle in it.
+Invariant: silence is judged by the component that polls for tuples: Spark for streaming DataFrames, the ledger for
+folders and topics. A source with waiting input is not silent. The tasks of the epoch decide finally: a source that
+delivers tuples in an epoch is not idle in it.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from headrace.support.terminal_text import printable
 _log = logging.getLogger(__name__)
 
 NO_TUPLES_YET = (
-    "source %s: no tuple has come yet of %s (%s in all); until one does, no window closes: give the source idle=..., so that"
-    " partitions that are silent do not hold back the others"
+    "source %s: no tuple has arrived yet from %s (%s in all); until one arrives, no window closes; give the source idle=..., so that"
+    " silent partitions do not hold back the others"
 )
 
 
 class Silence:
-    """When each source and partition was last heard of."""
+    """The last delivery time of each source and partition."""
 
     def __init__(
         self,
@@ -37,15 +37,18 @@ class Silence:
         streaming: Collection[str],
         ends: bool = False,
     ) -> None:
-        """`static`: sources without an idle time; `streaming`: sources that Spark reads; `ends`: the run takes what is there."""
+        """`static`: sources without an idle time; `streaming`: sources that Spark reads; `ends`: the run processes
+        existing input only.
+        """
         self._sources, self._ledgers = sources, ledgers
         self._static, self._streaming, self._ends = static, streaming, ends
         self._heard = dict.fromkeys(sources, time.monotonic())
-        self._partitions_heard: dict[tuple[str, str], float] = {}  # or first known
+        # time of the last delivery, or of the partition's discovery
+        self._partitions_heard: dict[tuple[str, str], float] = {}
         self._warned: set[str] = set()
 
     def silent_sources(self, looked: float, waits: Mapping[str, Waiting]) -> list[str]:
-        """Return the silent sources; `looked`: until when Spark's streams have delivered all they had.
+        """Return the silent sources. `looked`: the time up to which Spark's streams have delivered all tuples.
 
         A source with partitions is silent if all of its partitions are (`silent_partitions`).
         """
@@ -62,7 +65,7 @@ class Silence:
         ]
 
     def silent_partitions(self, waits: Mapping[str, Waiting]) -> dict[str, list[str]]:
-        """Return the silent partitions by source."""
+        """Return the silent partitions of each source."""
         now, found = time.monotonic(), dict[str, list[str]]()
         for name, ledger in self._ledgers.items():
             idle, waiting = self._sources[name].idle, waits.get(name, {})
@@ -73,7 +76,7 @@ class Silence:
         return found
 
     def is_news(self, last: Manifest | None, looked: float, waits: Mapping[str, Waiting]) -> bool:
-        """Return whether a source or partition is silent now that `last` does not call idle."""
+        """Return whether a source or partition is silent that `last` does not mark as idle."""
         if last is None:
             return False
         partitions = {name: source.partitions for name, source in last.sources.items()}
@@ -84,7 +87,9 @@ class Silence:
         )
 
     def note_epoch(self, before: Manifest | None, last: Manifest | None) -> None:
-        """Note who delivered tuples in the epoch between two manifests. Rejected tuples do not count: they have no usable time."""
+        """Record the sources and partitions that delivered tuples between two manifests. Rejected tuples do not count,
+        as they have no usable time.
+        """
         now, were = time.monotonic(), _deliveries(before)
         self._heard |= {name: now for name, count in _deliveries(last).items() if count > were.get(name, 0)}
         for name, source in last.sources.items() if last is not None else ():
@@ -96,7 +101,7 @@ class Silence:
             self._warn_of_empty_partitions(name, source)
 
     def _warn_of_empty_partitions(self, name: str, source: SourceState) -> None:
-        """Warn once if partitions without any tuple hold back all windows: without `idle`, they do so forever."""
+        """Warn once if partitions without any tuple hold back all windows, which they do forever without `idle`."""
         empty = [each for each, state in source.partitions.items() if state.largest is None]
         if name in self._warned or not empty or source.largest is None or self._sources[name].idle is not None:
             return

@@ -1,8 +1,8 @@
-"""`start`: a continuous run with a checkpoint.
+"""`start`: starts a continuous run with a checkpoint.
 
-The checkpoint folder holds `state/` (blocks and manifests), `plan.json` (the plan that runs, for people) and, when a
-source is a streaming DataFrame, `spark/` (the offsets and commits of Spark's own query). Every mistake that can be known
-at the start is an error before anything is written there.
+The checkpoint folder contains `state/` (blocks and manifests), `plan.json` (the running plan, for users) and, if a
+source is a streaming DataFrame, `spark/` (offsets and commits of Spark's own query). Errors that can be detected at the
+start are raised before anything is written there.
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class StartOptions:
-    """The checked options of a start, beside the query and the checkpoint."""
+    """The validated options of a start, without the query and the checkpoint."""
 
     spark: Any
-    slots: int  # at the beginning
+    slots: int  # initial number
     most_slots: int
-    auto: bool  # the controller chooses the number of slots
-    interval: int  # microseconds between the begins of two epochs
+    auto: bool  # the controller adapts the number of slots
+    interval: int  # microseconds between the starts of two epochs
     order: str
     late: AnySink | None
     keep_failed: bool
@@ -75,7 +75,7 @@ class StartOptions:
     once: bool
     cache: int
     splitters: FixedSplitters
-    labels: Mapping[str, str]  # of results
+    labels: Mapping[str, str]  # result -> label
 
     def settings(self, sources: Mapping[str, nodes.Source], deployed: ChosenPlan) -> Settings:
         return Settings(
@@ -158,7 +158,7 @@ def start(
         labels=labels,
     )
     run = _begin(query, [sink for _, sink in results], checkpoint, options)
-    if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # None: it is closed
+    if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # stderr is None if it is closed
         from headrace.showing import live
 
         live.show_live_line(run)
@@ -168,7 +168,7 @@ def start(
 def _begin(
     query: CompiledQuery, result_sinks: Sequence[AnySink], checkpoint: str | os.PathLike[str], options: StartOptions
 ) -> Run:
-    """Open the checkpoint and begin to run; close the state and the sinks if that fails."""
+    """Open the checkpoint and start the run. Close the state and the sinks if that fails."""
     folder = make_checkpoint(checkpoint)
     store = StateStore.open(folder / STATE_FOLDER)
     try:

@@ -1,1 +1,3 @@
-"""What people see: plans as text and as pictures, a run as it goes on, and streams that may have nobody behind them."""
+"""Plans as text and pictures, progress of runs, signals, notebooks, and output streams whose reader may have closed
+them.
+"""

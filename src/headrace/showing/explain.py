@@ -1,4 +1,4 @@
-"""A plan as text: what each subquery does, how its input is routed, what the alternatives would have cost."""
+"""A plan as text: its subqueries, the routing of their input, and the cost of the alternatives."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CHOSEN, REJECTED, FOUND = "chosen", "rejected", "measured"
 
 
 def explain(queries: Sequence[str], plan: Plan, measured: Mapping[str, MeasuredRates] | None = None) -> str:
-    """The query as it was written and the plan with its numbers; measured ones beside them."""
+    """Return the query and the plan with its estimates, and measured figures if given."""
     shown = [f"{printable(query, lines=True)}\n" for query in queries]
     return "\n".join([*shown, *map(printable, _lines(plan, measured or {}))])
 
@@ -25,7 +25,7 @@ def _lines(plan: Plan, measured: Mapping[str, MeasuredRates]) -> Iterator[str]:
     if plan.measured:
         yield "numbers for full windows, from a sample of the input"
     else:
-        yield f"nothing was measured: every source is taken to deliver {ASSUMED_RATE:,.0f} tuples/s, every filter to let all pass and every sample its fraction; headrace calibrate measures"
+        yield f"nothing was measured; assumptions: every source delivers {ASSUMED_RATE:,.0f} tuples/s, every filter passes all tuples and every sample its fraction; headrace calibrate measures them"
     for source in plan.sources:
         found = measured.get(source.name)
         yield f"  {source.name}: {amount_text(source.rate)} tuples/s" + (
@@ -52,7 +52,7 @@ def _subquery(subquery: Subquery, measured: MeasuredRates | None) -> Iterator[st
 def _slots(subquery: Subquery, measured: MeasuredRates | None) -> str:
     parts = [f"slots: {subquery.slots}"]
     if subquery.first:
-        parts[0] += f", from slot {subquery.first} on"
+        parts[0] += f", starting at slot {subquery.first}"
     if subquery.share is not None and subquery.share != subquery.slots:
         parts[0] += f" ({subquery.share} if each subquery had its own)"
     if subquery.cost is not None:
@@ -88,11 +88,11 @@ def _cells(numbers: RoutingCost) -> tuple[str, str, str, str]:
 
 
 def _work(plan: Plan) -> Iterator[str]:
-    """Who does most, how busy the slots are, and what slots of its own for each would leave idle."""
+    """Describe the bottleneck, the utilisation, and the idle capacity if each subquery had separate slots."""
     loads = [work_per_second(s) for s in plan.subqueries]
     splitting = sum(s.rate * s.cost for s in plan.sources if s.cost is not None)
     own = [load for load, s in zip(loads, plan.subqueries, strict=True) if s.router.sends]
-    total = max([splitting + sum(own), *loads])  # what is done before the first exchange is part of the splitting
+    total = max([splitting + sum(own), *loads])  # the work before the first exchange is part of the splitting
     if plan.measured and total and loads:
         worst = max(range(len(loads)), key=lambda i: (loads[i] / plan.subqueries[i].slots, loads[i]))
         name = plan.subqueries[worst].name
@@ -100,11 +100,11 @@ def _work(plan: Plan) -> Iterator[str]:
         yield f"utilisation: {_percent(total / 1e6 / plan.slots)} of {plan.slots} slots at these rates (stages take turns, so each subquery may use all of its slots)"
     found = slot_shares(loads, plan.slots)
     if found is None and len(plan.subqueries) > 1:
-        yield f"with slots of its own for each subquery {plan.slots} slots are too few: there are {len(plan.subqueries)}"
+        yield f"with separate slots for each subquery, {plan.slots} slots are too few for {len(plan.subqueries)} subqueries"
     elif found is not None and len(plan.subqueries) > 1:
         each = " + ".join(map(str, found.slots))
-        basis = "" if plan.measured else " (by tuples alone: costs are not known)"
-        yield f"with slots of its own for each subquery{basis}: {each}; {_percent(found.idle / plan.slots)} of the capacity would be idle"
+        basis = "" if plan.measured else " (by tuples alone: costs are unknown)"
+        yield f"with separate slots for each subquery{basis}: {each}; {_percent(found.idle / plan.slots)} of the capacity would be idle"
 
 
 def _percent(share: float) -> str:
@@ -112,7 +112,7 @@ def _percent(share: float) -> str:
 
 
 def amount_text(number: float) -> str:
-    """A number as people read it.
+    """Return a number in readable form.
 
     >>> [amount_text(n) for n in (0, 0.1234, 7.25, 1234.6, 12_345_678, 3.2e12)]
     ['0', '0.123', '7.25', '1,235', '12.3 M', '3,200 G']

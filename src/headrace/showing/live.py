@@ -1,7 +1,7 @@
-"""What a run is doing, for people: a live table on a terminal, lines anywhere else, JSON for programs.
+"""The progress of a run: a live table on a terminal, plain lines elsewhere, JSON for programs.
 
     run = query.start(sink, checkpoint="ckpt/")
-    live.watch(run, stop_when=lambda run: run.progress.results_out >= 100)
+    live.watch_run(run, stop_when=lambda run: run.progress.results_out >= 100)
 
 Everything shown comes from `Run.progress`.
 """
@@ -34,18 +34,18 @@ from headrace.telemetry.epoch_record import EpochRecord
 from headrace.telemetry.progress import Progress, SplitFigures, VersionFigures, Watermark
 from headrace.telemetry.table_sizes import TableSize
 
-POLL = 0.05  # seconds between two looks at a run
+POLL = 0.05  # seconds between two reads of the run's progress
 FRAMES = 4  # per second, of the live table
-RATE_EPOCHS = 6  # epochs that a rate is taken over
-SHARES = 3  # substreams that are named of a table
-LONG_EPOCH_SECONDS = 5.0  # seconds after which an epoch under way is mentioned
-SILENT = 10.0  # seconds without an epoch after which a rate is zero
-LINES_EVERY = 1.0  # seconds, at least, between two plain lines
-SIGN_OF_LIFE = 10.0  # seconds without an epoch after which a plain line says what is going on
+RATE_EPOCHS = 6  # number of epochs that a rate is averaged over
+SHARES = 3  # number of substreams named for each state table
+LONG_EPOCH_SECONDS = 5.0  # seconds after which an epoch in progress is mentioned
+SILENT = 10.0  # seconds without an epoch after which rates are shown as zero
+LINES_EVERY = 1.0  # minimum seconds between two plain lines
+SIGN_OF_LIFE = 10.0  # seconds without a line after which a plain line reports what the run is waiting for
 
 
 class Display(Protocol):
-    """Shows a run. `show` is called all the time, `close` once."""
+    """A view of a run. `watch_run` calls `show` repeatedly and `close` once."""
 
     def show(self, progress: Progress) -> None: ...
 
@@ -59,7 +59,8 @@ def watch_run(
     *,
     display: Display | None = None,
 ) -> None:
-    """Show a run until it ends (raising what ended it) or `stop_when(run)` is true. Does not stop the run."""
+    """Show a run until it ends or `stop_when(run)` is true. Raise the error that ended the run. Does not stop the
+    run."""
     shown = display or for_console(console or Console())
     try:
         while not run.wait(POLL):
@@ -72,10 +73,10 @@ def watch_run(
 
 
 def show_live_line(run: Run) -> None:
-    """One live line on the terminal while the caller goes on; it goes away with the run."""
+    """Show one live line on standard error from another thread. The line disappears when the run ends."""
 
     def show() -> None:
-        with suppress(Exception):  # what ended the run is the caller's to see, by run.wait or run.exception
+        with suppress(Exception):  # the caller gets the run's error from run.wait or run.exception
             watch_run(run, display=LiveLine(on_stderr()))
 
     threading.Thread(target=show, name="headrace-live", daemon=True).start()
@@ -88,9 +89,9 @@ def for_console(
     below: Callable[[], RenderableType] | None = None,
     transient: bool = False,
 ) -> Display:
-    """A live table on a terminal, else plain lines.
+    """Return a live table if the console is a terminal, otherwise plain lines.
 
-    names: what to call sources and results; below: what else to show; transient: the table goes away at the end.
+    names: display names of sources and results; below: content below the table; transient: remove the table at the end.
     """
     if console.is_terminal:
         return LiveTable(console, title, names or {}, below, transient)
@@ -98,12 +99,12 @@ def for_console(
 
 
 class StopWhenIdle:
-    """True once nothing has come in for some seconds and nothing waits; for `stop_when`."""
+    """A condition for `stop_when`: no tuple has arrived for `seconds` and the run has no pending work."""
 
     def __init__(self, seconds: float = 2.0) -> None:
         self.seconds = seconds
         self._epoch: int | None = None
-        self._since: float | None = None  # until the first look
+        self._since: float | None = None  # set at the first call
 
     def __call__(self, run: Run) -> bool:
         self._since = time.monotonic() if self._since is None else self._since
@@ -116,7 +117,7 @@ class StopWhenIdle:
 
 
 class StopAfter:
-    """True so many seconds after the first look, or never; for `stop_when`."""
+    """A condition for `stop_when`: true `seconds` after the first call. None: never."""
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
@@ -129,7 +130,7 @@ class StopAfter:
 
 @dataclass
 class RecentRates:
-    """Tuples per second over the last epochs, by source and result."""
+    """Tuples per second over the last epochs, for each source and result."""
 
     _samples: deque[tuple[float, int, dict[str, int]]] = field(default_factory=lambda: deque(maxlen=RATE_EPOCHS))
 
@@ -139,7 +140,7 @@ class RecentRates:
             self._samples.append((time.monotonic(), epoch, {**progress.sources, **progress.results}))
 
     def of(self, *names: str) -> float:
-        """Together, for these sources or results."""
+        """Return the total rate of these sources or results."""
         first, last = self._samples[0], self._samples[-1]
         if last[0] == first[0] or time.monotonic() - last[0] > SILENT:
             return 0.0
@@ -147,7 +148,9 @@ class RecentRates:
 
 
 class AboveTable(io.TextIOBase):
-    """A text file whose lines appear above a live table. Sinks print from another thread: rich has a lock."""
+    """A text file that prints its lines above a live table. Sinks may print from another thread, because rich uses a
+    lock.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console, self._begun = console, ""
@@ -155,7 +158,7 @@ class AboveTable(io.TextIOBase):
     def write(self, text: str) -> int:
         whole, newline, self._begun = (self._begun + text).rpartition("\n")
         if newline:
-            shown = Text.from_ansi(whole)  # colours; what else a terminal would obey is taken out
+            shown = Text.from_ansi(whole)  # keeps colours; other control characters are replaced below
             shown.plain = "".join(c if is_visible(c) or c in "\n\t" else "\ufffd" for c in shown.plain)
             self._console.print(shown, soft_wrap=True)
         return len(text)
@@ -168,7 +171,7 @@ class AboveTable(io.TextIOBase):
 
 
 class LiveTable:
-    """A table that stays in its place."""
+    """A live table that is updated in place."""
 
     def __init__(
         self,
@@ -181,7 +184,7 @@ class LiveTable:
         self._title, self._names, self._below = printable(title), names, below
         self._rates = RecentRates()
         self._began, self._painted = time.monotonic(), 0.0
-        console.file = console.file  # pinned: what others print goes above the table
+        console.file = console.file  # pins the file, so that other output is printed above the table
         self._live = Live(
             console=console, auto_refresh=False, transient=transient, redirect_stdout=False, redirect_stderr=False
         )
@@ -236,7 +239,7 @@ class LiveTable:
 
 
 class LiveLine:
-    """All of a run on one line that stays in its place."""
+    """The progress of a run on one line that is updated in place."""
 
     def __init__(self, console: Console) -> None:
         self._rates, self._painted = RecentRates(), 0.0
@@ -256,7 +259,7 @@ class LiveLine:
 
 
 def _condition(progress: Progress) -> Table:
-    """How the run is doing: one line per subject."""
+    """Return latency, slots, backlog, dropped tuples and state, one row per subject."""
     table = Table.grid(padding=(0, 2, 0, 1))
     waiting = [] if progress.backlog is None else [("backlog", _waiting(progress))]
     lost = Text(dropped_text(progress), "yellow" if _lost(progress) else "")
@@ -285,14 +288,14 @@ def _lost(progress: Progress) -> bool:
 
 
 def dropped_text(progress: Progress) -> str:
-    """What was left out, for people; what is rare only where there is some."""
+    """Describe the tuples that were not processed. Failed and lost tuples are mentioned only if there are any."""
     failed = f", {progress.failed:,} failed" if progress.failed else ""
     lost = f", {progress.lost:,} messages gone before they were read" if progress.lost else ""
     return f"{progress.late:,} late, {progress.rejected:,} rejected{failed}{lost}"
 
 
 def splits_text(progress: Progress, newest: Mapping[str, SplitFigures]) -> list[tuple[str, str]]:
-    """What became of the tuples of every split, in all and in the newest epoch."""
+    """Return, for each split, the counts of its tuples in total and in the newest epoch."""
     nothing = SplitFigures(0, 0, 0)
     return [(name, _split(all_, newest.get(name, nothing))) for name, all_ in progress.splits.items()]
 
@@ -305,7 +308,7 @@ def _split(all_: SplitFigures, newest: SplitFigures) -> str:
 
 
 def tables_text(progress: Progress) -> list[tuple[str, str]]:
-    """How large the tables of processors are, how they grew in the newest epoch, and where; how it came by them."""
+    """Return the size and growth of each state table, its largest substreams, and how its rows were loaded."""
     sizes = [
         (f"table {name} of {operator}", _table(found))
         for operator, own in progress.tables.items()
@@ -315,14 +318,15 @@ def tables_text(progress: Progress) -> list[tuple[str, str]]:
 
 
 def versions_text(found: Mapping[str, VersionFigures]) -> list[tuple[str, str]]:
-    """Which version of the tables that streams are joined with is used, and whether it could be read."""
+    """Return the version of each joined table, and the error if the newest version could not be read."""
     return [(name, _version(each)) for name, each in found.items()]
 
 
 def incomplete_text(progress: Progress) -> list[tuple[str, str]]:
-    """Results that begin with a state that was there and lack something yet, and the windows that were withheld for it."""
+    """Return which results are still incomplete because an operator started with empty state, and the windows
+    withheld."""
     results = [
-        (name, "not complete, however far time goes" if time is None else f"complete from {time} on")
+        (name, "never complete" if time is None else f"complete from {time} on")
         for name, time in progress.incomplete.items()
     ]
     return results + [(name, f"{count:,} windows withheld") for name, count in progress.withheld.items()]
@@ -358,12 +362,12 @@ def _table(found: TableSize) -> str:
 
 
 def _change(rows: int) -> str:
-    """In the newest epoch."""
+    """Format the change in the newest epoch."""
     return f" ({rows:+,})" if rows else ""
 
 
 def busy_bars(busy: Sequence[float]) -> str:
-    """How busy every slot is, as a small chart.
+    """Return a small chart of how busy each slot is.
 
     >>> busy_bars([0.0, 0.5, 1.0])
     '3, busy: ▁▅█'
@@ -387,7 +391,7 @@ def _waiting(progress: Progress) -> str:
 
 
 class PlainLines:
-    """A line per epoch, at most one per second, and a sign of life when an epoch takes long or none begins."""
+    """One line per epoch, at most one per second, and a status line when an epoch takes long or no input arrives."""
 
     def __init__(self, console: Console) -> None:
         self._console, self._rates = console, RecentRates()
@@ -419,7 +423,7 @@ class PlainLines:
 
 
 def waiting_text(progress: Progress, since: float) -> str:
-    """What goes on while no epoch ends."""
+    """Describe the state of a run while no epoch ends."""
     done = f"{progress.tuples_in:,} tuples in, {progress.results_out:,} results out so far"
     backlog = "" if not progress.backlog else f", {_waiting(progress)}"
     if progress.running is not None:
@@ -428,7 +432,7 @@ def waiting_text(progress: Progress, since: float) -> str:
 
 
 def progress_line(progress: Progress, rates: RecentRates) -> str:
-    """All of a run on one line."""
+    """Return the progress of a run as one line."""
     assert progress.last is not None
     parts = [
         f"epoch {progress.epoch} {seconds_text(progress.last.seconds)}",
@@ -451,9 +455,9 @@ def progress_line(progress: Progress, rates: RecentRates) -> str:
 
 
 class JsonLines:
-    """One JSON object for each epoch, none left out: what `Progress.to_json` says after it, and the epoch's own figures.
+    """One JSON object per epoch, without gaps: `Progress.to_json` after the epoch, and the epoch's own figures.
 
-    `tell` is for `Run.listen`.
+    `tell` is a listener for `Run.listen`.
     """
 
     def __init__(self, file: TextIO) -> None:
@@ -465,11 +469,12 @@ class JsonLines:
         line = {"time": datetime.now(UTC).isoformat(), **own.pop("progress"), "record": own}
         try:
             print(json.dumps(line), file=self._file, flush=True)
-        except (OSError, ValueError) as error:  # nobody reads, or the file is closed
+        except (OSError, ValueError) as error:  # the reader closed the pipe, or the file is closed
             self._error = error
 
     def show(self, progress: Progress) -> None:
-        """Nothing more; that nobody reads any longer is found out here, where it can end the program."""
+        """Raise the error of the last write, if any. `tell` runs in a listener, where an error cannot end the
+        program."""
         if self._error is not None:
             raise self._error
 
@@ -513,7 +518,7 @@ def size_text(count: float) -> str:
 
 
 def slowest_source(watermarks: Mapping[str, Watermark]) -> str | None:
-    """The source that those beside it wait for, where there is one.
+    """Return the source with the smallest watermark, which holds back the others, or None.
 
     >>> slowest_source({"calls": 5, "prices": None}), slowest_source({"calls": 5, "prices": "end"})
     ('prices', 'calls')
@@ -532,7 +537,7 @@ def _instant(watermark: Watermark) -> float:
 
 
 def sources_text(watermarks: Mapping[str, Watermark]) -> str:
-    """How far each source has come, on one line.
+    """Return the watermarks of all sources as one line.
 
     >>> sources_text({"calls": 1_700_000_000_500_000})
     'complete until 2023-11-14 22:13:20 UTC'
@@ -547,7 +552,7 @@ def sources_text(watermarks: Mapping[str, Watermark]) -> str:
 
 
 def time_text(micros: Watermark) -> str:
-    """A watermark as a UTC time; a dash before the first tuple.
+    """Format a watermark as a UTC time, or as a dash before the first tuple.
 
     >>> time_text(1_700_000_000_500_000), time_text(None), time_text("end")
     ('2023-11-14 22:13:20 UTC', '-', 'the end')

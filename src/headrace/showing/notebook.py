@@ -1,7 +1,7 @@
-"""Queries, plans, results and runs in a notebook: HTML, and a run whose display is updated in place.
+"""HTML of queries, plans, results and runs in a notebook, and a run display that is updated in place.
 
-Invariant: to show a query, a plan or a run computes nothing: no Spark job is started. Data cannot act: every text goes
-through `text_html`.
+Invariant: showing a query, a plan or a run starts no Spark job. Every text goes through `text_html`, so that data
+cannot inject markup.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     from headrace.run.run import Run
 
 WRAP = 'style="white-space: pre-wrap"'
-UPDATE_SECONDS = 0.5  # between two updates of a run on the page
-SHOWN_AS = (("pyarrow.lib", "Table", table_html), ("pyarrow.lib", "Schema", schema_html))  # what has no HTML of its own
+UPDATE_SECONDS = 0.5  # seconds between two updates of the displayed run
+# types that have no HTML representation
+SHOWN_AS = (("pyarrow.lib", "Table", table_html), ("pyarrow.lib", "Schema", schema_html))
 
 
 class Picture(str):
-    """A picture as the text of an SVG file; a notebook draws it."""
+    """A picture as SVG text, which a notebook draws."""
 
     __slots__ = ()
 
@@ -39,12 +40,12 @@ def picture(plan: Plan) -> Picture:
 
 
 def stream_html(title: str, schema: pa.Schema, outline: str) -> str:
-    """Return a query: its columns, and how it was made."""
+    """Return a query as HTML: its columns and its operators."""
     return f"<b>{text_html(title)}</b>{schema_html(schema)}<pre {WRAP}>{text_html(outline)}</pre>"
 
 
 def run_html(run: Run) -> str:
-    """Return a run as it is now: what runs, and its progress."""
+    """Return the current state of a run as HTML: the query and its progress."""
     return f"<pre {WRAP}>{text_html(repr(run))}</pre>{html_table(['', 'since the start', 'last epoch'], _rows(run.progress))}"
 
 
@@ -67,7 +68,7 @@ def display_run(run: Run) -> None:
     from IPython.display import HTML, display
 
     handle = display(HTML(run_html(run)), display_id=True)
-    if handle is None:  # no page that could be updated
+    if handle is None:  # no notebook front end
         return
 
     def update() -> None:
@@ -85,7 +86,7 @@ def display_run(run: Run) -> None:
 
 
 def register(shell: Any) -> None:
-    """Let an IPython shell show Arrow tables and schemas as HTML, unless it already has a way to show them."""
+    """Register HTML formatters for Arrow tables and schemas, unless the IPython shell already has some."""
     formatter = shell.display_formatter.formatters["text/html"]
     for module, name, show in SHOWN_AS:
         known = getattr(pa, name) in formatter.type_printers or (module, name) in formatter.deferred_printers

@@ -1,4 +1,4 @@
-"""A plan as a picture: sources at the left, subqueries in boxes, results at the right. Plain SVG, no library."""
+"""A plan as a picture in plain SVG: sources on the left, subqueries in boxes, results on the right."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headrace.showing.explain import amount_text
 from headrace.support.terminal_text import printable
 
 WIDTH, LINE, GAP, BETWEEN, MARGIN, LETTERS = 300, 18, 26, 90, 24, 42
-THINNEST, WIDEST = 1.5, 16.0  # ways
+THINNEST, WIDEST = 1.5, 16.0  # stroke widths of the arrows between boxes
 RULES = {
     "text": "font: 12px ui-sans-serif, system-ui, sans-serif; fill: #1c2733",
     ".name": "font-weight: 600",
@@ -22,7 +22,7 @@ RULES = {
     ".way": "fill: none; stroke: #b7c4d1",
     ".figure": "fill: #5b6b7a",
 }
-PAGE = "headrace-plan"  # the class of the picture: in a page its rules must apply to nothing else
+PAGE = "headrace-plan"  # CSS class of the picture, so that its rules apply to nothing else on a page
 STYLE = " ".join(f".{PAGE} {what} {{ {rule} }}" for what, rule in RULES.items())
 
 
@@ -41,7 +41,7 @@ class SubqueryBox:
 
 
 def svg(plan: Plan, measured: Mapping[str, MeasuredRates] | None = None) -> str:
-    """The picture as text; ways are as wide as the tuples on them are many."""
+    """Return the picture as SVG text. The width of an arrow grows with its rate of tuples."""
     boxes = _boxes(plan, measured or {})
     deepest = max((box.depth for box in boxes), default=0)
     columns = [[box for box in boxes if box.depth == depth] for depth in range(deepest + 1)]
@@ -78,7 +78,7 @@ def _boxes(plan: Plan, measured: Mapping[str, MeasuredRates]) -> list[SubqueryBo
     rates = {source.name: f"{amount_text(source.rate)} tuples/s" for source in plan.sources}
     depths = dict.fromkeys(sources, 0)
     found = []
-    for subquery in sorted(plan.subqueries, key=lambda s: s.stage):  # inputs come first
+    for subquery in sorted(plan.subqueries, key=lambda s: s.stage):  # sorted by stage, so that inputs come first
         depths[subquery.name] = 1 + max((depths.get(name, 0) for name in subquery.inputs), default=0)
         lines = _lines(subquery, measured.get(subquery.name))
         found.append(SubqueryBox(subquery.name, "box", lines, depths[subquery.name]))
@@ -86,7 +86,7 @@ def _boxes(plan: Plan, measured: Mapping[str, MeasuredRates]) -> list[SubqueryBo
     for subquery in plan.subqueries:
         for name in subquery.inputs:
             needed[name] = min(depths[subquery.name], needed.get(name, depths[subquery.name]))
-    for name in sources:  # just before whoever needs it first, so that no box stands in its way
+    for name in sources:  # in the column just before the first subquery that reads the source
         depth = needed[name] - 1
         found.append(SubqueryBox(name, "source", (("name", name), ("figure", rates.get(name, ""))), depth))
     return found
@@ -112,7 +112,7 @@ def _drawn(box: SubqueryBox, x: int, y: int) -> str:
 
 
 def _text(text: str) -> str:
-    """Whatever it holds, XML can: markup as text, and what XML has no way to write as an escape."""
+    """Escape markup, and characters that XML cannot represent."""
     return escape(printable(text))
 
 

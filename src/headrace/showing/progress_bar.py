@@ -1,4 +1,4 @@
-"""How much of a stretch of time has been written: a bar on a terminal, anywhere else a line now and then."""
+"""The progress of a writer in seconds of a stream: a bar on a terminal, otherwise a line now and then."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-LINES_EVERY = 1.0  # seconds, at least, between two plain lines
+LINES_EVERY = 1.0  # minimum seconds between two plain lines
 
 Tell = Callable[[float, str], None]
 
 
 @contextmanager
 def show_progress(console: Console, seconds: int) -> Iterator[Tell]:
-    """A function to tell how many of the seconds there are, and in words what there is."""
+    """Yield a function that displays the number of seconds written and a description."""
     if not console.is_terminal:
         yield _lines(console)
         return

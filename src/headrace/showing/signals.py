@@ -1,7 +1,7 @@
-"""Ctrl-C, SIGTERM and a terminal that is closed: the first asks, the second insists.
+"""Handling of Ctrl-C, SIGTERM and a closed terminal: the first signal requests a stop, the second interrupts.
 
-If the user insists, a KeyboardInterrupt is raised. The code that cleans up after it is not interrupted for some seconds, and
-errors in it, such as those of calls to Spark that were interrupted, are not reported (`Stop.insisted`).
+The second signal raises KeyboardInterrupt. For some seconds after it, further signals do not interrupt the cleanup, and
+errors of interrupted calls to Spark are not logged (`StopRequest.insisted`).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from headrace.support.shutdown import END_SIGNALS, handle_signals
 if TYPE_CHECKING:
     from headrace.run.run import Run
 
-DEAF = 5.0  # seconds for cleaning up, in which further signals have no effect
-STOPPED = 128 + signal.SIGINT  # the exit code of an interrupted command, as shells report it
+DEAF = 5.0  # seconds for cleanup, in which further signals have no effect
+STOPPED = 128 + signal.SIGINT  # exit code of an interrupted command, as shells report it
 
 
 @dataclass
 class StopRequest:
-    """Whether the user wants to end."""
+    """Whether the user has requested a stop, and whether a second signal has interrupted the program."""
 
     asked: bool = False
-    _insisted: float | None = None  # when, if so
+    _insisted: float | None = None  # time of the last interrupt, or None
 
     @property
     def insisted(self) -> bool:
@@ -40,14 +40,14 @@ class StopRequest:
         now = time.monotonic()
         if (
             self._insisted is None or now > self._insisted + DEAF
-        ):  # the first exception may be lost, where Arrow calls Python
+        ):  # an exception may be lost when Arrow calls Python, so a later signal raises again
             self._insisted = now
             raise KeyboardInterrupt
 
 
 @contextmanager
 def end_by_interrupt() -> Iterator[StopRequest]:
-    """Every way to end is Ctrl-C."""
+    """Let each ending signal raise KeyboardInterrupt, as Ctrl-C does."""
     stop = StopRequest()
     with handle_signals(stop.insist), _without_py4j(stop):
         yield stop
@@ -55,7 +55,7 @@ def end_by_interrupt() -> Iterator[StopRequest]:
 
 @contextmanager
 def stop_on_first_signal() -> Iterator[StopRequest]:
-    """While a run goes on, the first signal only asks, so that the epoch in progress is finished."""
+    """Let the first signal only set `asked`, so that the epoch in progress can finish. The second signal interrupts."""
     stop, outer = StopRequest(), signal.getsignal(signal.SIGINT)
     insist = outer if callable(outer) else stop.insist
 
@@ -70,7 +70,7 @@ def stop_on_first_signal() -> Iterator[StopRequest]:
 
 @contextmanager
 def stop_at_end(run: Run) -> Iterator[Run]:
-    """A run that is stopped in the end; if the user insists, what is under way is not waited for."""
+    """Stop the run at the end of the block. If the user interrupts, do not wait for the epoch in progress."""
     try:
         yield run
     except KeyboardInterrupt:
@@ -83,8 +83,8 @@ def stop_at_end(run: Run) -> Iterator[Run]:
 
 
 def ignore() -> None:
-    """For a program that has completed its work. Signals have no effect while it ends, unless it takes long: it may wait for a
-    thread of the user's own.
+    """Ignore signals while a finished program exits. After `DEAF` seconds a signal ends it, in case it waits for a
+    user's thread.
     """
     ended = time.monotonic()
 
@@ -94,12 +94,15 @@ def ignore() -> None:
 
     for number in END_SIGNALS:
         signal.signal(number, leave)
-        atexit.register(signal.signal, number, signal.SIG_IGN)  # called when all such threads have ended
+        # atexit calls this after all non-daemon threads have ended
+        atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 @contextmanager
 def _without_py4j(stop: StopRequest) -> Iterator[None]:
-    """py4j logs every call that was interrupted, with a traceback, to its own loggers or to the root logger."""
+    """Drop py4j's log records of interrupted calls, which it logs with a traceback to its own loggers or the root
+    logger.
+    """
 
     def passes(record: logging.LogRecord) -> bool:
         return not (stop.insisted and "py4j" in record.pathname)

@@ -1,7 +1,7 @@
-"""Standard output and standard error of the command line, which may be closed, full, or nobody's.
+"""Standard streams of the command line, which may be closed or full.
 
-Invariant: what cannot be shown on standard error changes neither the work nor the exit code; what cannot be written to
-standard output is an error that says so.
+Invariant: a failed write to standard error changes neither the work nor the exit code. A failed write to standard
+output is reported as an error.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ STREAM_NAMES = ("stdin", "stdout", "stderr")
 
 
 def make_ready() -> None:
-    """Streams that were closed before we began lead nowhere; what a stream cannot encode is escaped."""
+    """Replace streams that were closed at the start with the null device. Escape characters that a stream cannot
+    encode.
+    """
     for number, name in enumerate(STREAM_NAMES):
         if getattr(sys, name) is None:
-            if not _is_open(number):  # or else Spark's JVM, or some file, would be given this number
+            if not _is_open(number):  # otherwise Spark's JVM or an opened file would get this descriptor
                 _lead_nowhere(number)
             setattr(sys, name, open(os.devnull, "r+" if name == "stdin" else "w", encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
@@ -34,12 +36,12 @@ def make_ready() -> None:
 
 
 def say(console: Console, text: str, style: str = "") -> None:
-    """A message, whatever names and data are in it."""
+    """Print a message. Control characters in names and data are made visible."""
     console.print(Text(printable(text, lines=True), style), soft_wrap=True)
 
 
 def say_on_stderr(text: str, style: str = "") -> None:
-    """A message on standard error, if somebody listens there."""
+    """Print a message on standard error. Ignore errors."""
     try:
         say(on_stderr(), text, style)
     except (OSError, ValueError):
@@ -47,7 +49,7 @@ def say_on_stderr(text: str, style: str = "") -> None:
 
 
 def on_stderr() -> Console:
-    """A console on standard error that leaves standard output alone."""
+    """Return a console on standard error that does not affect standard output."""
     return _SafeConsole(stderr=True, highlight=False)
 
 
@@ -55,19 +57,21 @@ class _SafeConsole(Console):
     """A console that raises `BrokenPipeError` when its stream is closed."""
 
     def on_broken_pipe(self) -> None:
-        """Instead of an exit, and of a standard output that leads nowhere, whichever stream is broken."""
+        """Raise instead of exiting. rich would exit and also redirect standard output, whichever stream is broken."""
         raise BrokenPipeError
 
 
 def give_up(stream: TextIO) -> None:
-    """What is still to be written to a stream that failed goes nowhere, also when Python ends."""
+    """Redirect a failed stream to the null device, so that buffered output raises no error when Python exits."""
     with suppress(OSError, ValueError):
         _lead_nowhere(stream.fileno())
 
 
 @contextmanager
 def for_programs(wanted: bool) -> Iterator[TextIO]:
-    """Standard output; if a program is to read it, what anybody else prints goes to standard error meanwhile."""
+    """Yield standard output. If `wanted`, other output goes to standard error meanwhile, so that programs can read the
+    stream.
+    """
     output = sys.stdout
     if not wanted:
         yield output

@@ -1,6 +1,7 @@
-"""The functions that make sinks. A sink receives the results of each committed epoch, or parts of them in the tasks.
+"""Functions that create sinks. A sink receives the results of each committed epoch, or parts of them in the tasks.
 
-`headrace.sinks.base` describes the two kinds. All sinks but `console` and `foreach` have every result exactly once.
+`headrace.sinks.base` describes the two kinds of sinks. All sinks except `console` and `foreach` receive every result
+exactly once.
 """
 
 from __future__ import annotations
@@ -42,15 +43,16 @@ def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: Liter
 @overload
 def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool) -> AnySink: ...
 def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool = False) -> AnySink:
-    """Parquet in a folder: a file per epoch; with `parts`, a folder of files per epoch, written by the tasks.
+    """Return a sink that writes Parquet to a folder: one file per epoch, or with `parts` one folder of files that tasks
+    write.
 
-    An epoch appears whole, and once, however often it is delivered.
+    An epoch appears as a whole and only once, even if it is delivered repeatedly.
     """
     folder = given_path(path, "the sink")
     if folder.exists() and not folder.is_dir():
         raise QueryError(f"the sink path {str(folder)!r} is a file; give a folder")
     if parts and ordered:
-        msg = "parquet(parts=True) cannot be ordered: each task writes what it has, and nobody sees all; leave out one"
+        msg = "parquet(parts=True) cannot be ordered, because each task writes its own results and no task has all; leave out parts or ordered"
         raise QueryError(msg)
     return ParquetParts(folder) if parts else ParquetFiles(folder, ordered)
 
@@ -63,13 +65,14 @@ def database(
     ordered: bool = False,
     patience: Duration = "10 minutes",
 ) -> Sink:
-    """A table of PostgreSQL (`postgresql://user@host/database`), SQLite (`sqlite:///file.db`) or DuckDB (`duckdb:///file`).
+    """Return a sink that writes to a table of PostgreSQL (`postgresql://user@host/database`), SQLite
+    (`sqlite:///file.db`) or DuckDB (`duckdb:///file`).
 
-    Rows and the number of their epoch are committed together, so every result is there exactly once. The table is made, or
-    its columns are checked. With `key`, a list of columns, a row takes the place of the one with the same key; within an
-    epoch the last counts. While the database is away the run waits, within its patience.
+    Rows and the number of their epoch are committed in one transaction, so every result is stored exactly once. The
+    sink creates the table or checks its columns. With `key`, a list of columns, a row replaces the row with the same
+    key; within an epoch the last row counts. While the database is unreachable the run waits, at most for `patience`.
 
-    The URL may be `hr.secret("NAME")`. No text shows a password, nor a part of the URL that a password could be a part of.
+    The URL may be `hr.secret("NAME")`. Messages never contain a password, nor a part of the URL that could contain one.
     """
     return database_table(url, table, key, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
 
@@ -81,12 +84,14 @@ def delta(
     storage_options: Mapping[str, str | Secret] | None = None,
     patience: Duration = "10 minutes",
 ) -> Sink:
-    """A Delta table, of a folder or of a store that `deltalake` knows (`s3://...`, with `storage_options`).
+    """Return a sink that writes to a Delta table, in a folder or in a store that `deltalake` supports (`s3://...`, with
+    `storage_options`).
 
-    Each epoch is one commit, which its log knows by the epoch, so every result is there exactly once. The table is made, or
-    its columns are checked. While it cannot be reached the run waits, within its patience.
+    Each epoch is one commit that records the epoch in the table's log, so every result is stored exactly once. The sink
+    creates the table or checks its columns. While the table is unreachable the run waits, at most for `patience`.
 
-    Options may be `hr.secret("NAME")`. No text shows these, nor those that are secret by name (keys, passwords, tokens).
+    Options may be `hr.secret("NAME")`. Messages never contain these, nor options with secret names (keys, passwords,
+    tokens).
     """
     return DeltaTable(_place(uri), storage_options, ordered, parse_duration(patience, "patience", zero=True) / 1e6)
 
@@ -98,13 +103,15 @@ def iceberg(
     ordered: bool = False,
     patience: Duration = "10 minutes",
 ) -> Sink:
-    """An Iceberg table, as `namespace.table` of a catalog: its properties, its name in PyIceberg's settings, or a `Catalog`.
+    """Return a sink that writes to an Iceberg table, `namespace.table` of a catalog. `catalog`: its properties, its
+    name in PyIceberg's settings, or a `Catalog`.
 
-    Each epoch is one commit, which the table's properties know, so every result is there exactly once. Namespace and table
-    are made, or its columns are checked. While the catalog cannot be reached the run waits, within its patience.
+    Each epoch is one commit that records the epoch in the table's properties, so every result is stored exactly once.
+    The sink creates namespace and table or checks the table's columns. While the catalog is unreachable the run waits,
+    at most for `patience`.
 
-    Properties may be `hr.secret("NAME")`. No text shows these, nor those that are secret by name (keys, passwords, tokens),
-    nor logins in URLs.
+    Properties may be `hr.secret("NAME")`. Messages never contain these, nor properties with secret names (keys,
+    passwords, tokens), nor logins in URLs.
     """
     if not isinstance(table, str) or not all(table.rpartition(".")[::2]):
         raise QueryError(f"iceberg takes a table as namespace.table; found {table!r}")
@@ -121,41 +128,44 @@ def kafka(
     ordered: bool = False,
     patience: Duration = "10 minutes",
 ) -> Sink:
-    """A topic of Kafka, which is there already; `servers` as `host:port`, several with commas.
+    """Return a sink that writes to an existing Kafka topic. `servers`: `host:port`, several separated by commas.
 
-    Messages and the number of their epoch are committed in one transaction, so a reader of what is committed finds every
-    result exactly once. `json`: a message per row, with the text of the column `key` as its key, or an object of the columns
-    in a list; `arrow`: a batch of rows in every message. `settings` are librdkafka's, for TLS and logins too. While the
-    cluster is away the run waits, within its patience.
+    Messages and the number of their epoch are committed in one transaction, so a reader of committed messages gets
+    every result exactly once. `json`: one message per row; its key is the text of the column `key`, or an object with a
+    list of columns. `arrow`: a batch of rows per message. `settings` are librdkafka's, including TLS and logins. While
+    the cluster is unreachable the run waits, at most for `patience`.
 
-    Settings may be `hr.secret("NAME")`. No text shows these, nor those that are secret by name (passwords, keys, tokens).
+    Settings may be `hr.secret("NAME")`. Messages of headrace never contain these, nor settings with secret names
+    (passwords, keys, tokens).
     """
     seconds = parse_duration(patience, "patience", zero=True) / 1e6
     return kafka_topic(servers, topic, key, format, settings, ordered, seconds)
 
 
 def _place(uri: str | os.PathLike[str]) -> str:
-    """A store's address as it is; a folder of this machine as a whole path."""
+    """Return the URI of a store unchanged, and a local folder as an absolute path."""
     if isinstance(uri, str) and "://" in uri and not uri.startswith("file:"):
         return uri
     folder = given_path(uri, "the Delta table")
     if folder.exists() and not folder.is_dir():
-        raise QueryError(f"the Delta table cannot be at {str(folder)!r}: that is a file; give a folder")
+        raise QueryError(f"the Delta table cannot be at {str(folder)!r}, which is a file; give a folder")
     return str(folder.absolute())
 
 
 def memory(*, ordered: bool = False) -> MemorySink:
-    """Results in this process, as one Arrow table: `sink.table()`."""
+    """Return a sink that keeps results in this process, as one Arrow table: `sink.table()`."""
     return MemorySink(ordered)
 
 
 def console(rows: int = 10, *, ordered: bool = False, file: TextIO | None = None) -> Sink:
-    """The first rows of every epoch on the terminal."""
+    """Return a sink that prints the first rows of every epoch on the terminal."""
     return ConsoleSink(rows, ordered, file)
 
 
 def foreach(function: Callable[[pa.Table, int], object], *, ordered: bool = False) -> Sink:
-    """Call `function(table, epoch)` for every epoch with results. When a run starts again the newest epoch may come again."""
+    """Return a sink that calls `function(table, epoch)` for every epoch with results. A restart may repeat the newest
+    epoch.
+    """
     if not callable(function):
         raise QueryTypeError(f"foreach takes a function(table, epoch); found {function!r}")
     return ForeachSink(function, ordered)

@@ -14,31 +14,31 @@ from headrace.sinks.base import Delivery
 
 
 class MemorySink:
-    """A sink that keeps the results of every epoch in this process, as `headrace.sinks.memory` makes it."""
+    """A sink that keeps the results of every epoch in this process; see `headrace.sinks.memory`."""
 
     def __init__(self, ordered: bool) -> None:
         self.ordered = ordered
         self.epochs: dict[tuple[str, int, str], pa.Table] = {}
 
     def deliver(self, delivery: Delivery) -> None:
-        # copied, because a later clean-up deletes the block
+        # copied, because a later cleanup deletes the block
         copy = pa.ipc.open_stream(_bytes(delivery.table)).read_all()
         self.epochs[(delivery.query, delivery.epoch, delivery.result)] = copy
 
     def table(self) -> pa.Table | None:
-        """All results so far, epoch after epoch; None before the first."""
+        """Return all results so far in the order of their epochs, or None if there are none."""
         ordered = [self.epochs[key] for key in sorted(self.epochs)]
-        try:  # tuples that were put aside differ in schema
+        try:  # late, rejected and failed tuples can have different schemas
             return pa.concat_tables(ordered, promote_options="permissive") if ordered else None
         except pa.ArrowTypeError as error:
-            msg = f"tuples that failed in different steps have other types in columns of one name ({error}); look at sink.epochs, a table for each, or use parquet(...)"
+            msg = f"failed tuples of different steps have different types in columns of the same name ({error}); use sink.epochs, which has one table for each, or use parquet(...)"
             raise QueryTypeError(msg) from None
 
     def __repr__(self) -> str:
         return "memory()"
 
     def _repr_html_(self) -> str:
-        """In a notebook: the first results as a table."""
+        """Return the first results as an HTML table for notebooks."""
         found = self.table()
         return "<p>memory(): no results yet</p>" if found is None else table_html(found)
 
@@ -51,7 +51,7 @@ def _bytes(table: pa.Table) -> pa.Buffer:
 
 
 class ConsoleSink:
-    """A sink that prints the first rows of every epoch, as `headrace.sinks.console` makes it."""
+    """A sink that prints the first rows of every epoch; see `headrace.sinks.console`."""
 
     def __init__(self, rows: int, ordered: bool, file: TextIO | None) -> None:
         self.rows, self.ordered, self.file = rows, ordered, file
@@ -68,7 +68,7 @@ class ConsoleSink:
 
 
 class ForeachSink:
-    """A sink that calls a function for every epoch, as `headrace.sinks.foreach` makes it."""
+    """A sink that calls a function for every epoch; see `headrace.sinks.foreach`."""
 
     def __init__(self, function: Callable[[pa.Table, int], object], ordered: bool) -> None:
         self.function, self.ordered = function, ordered

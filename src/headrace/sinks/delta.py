@@ -1,10 +1,10 @@
-"""A Delta table: rows and the number of their epoch in one commit of its log, as an application's transaction.
+"""The Delta sink: writes rows and the number of their epoch in one commit, as an application transaction.
 
     txn: appId = "headrace <query> <result>", version = the epoch
 
-Invariant: the table's log knows the newest epoch of every result that it has; it is looked at before every commit. Of two
-commits of one application at once the log refuses the second, so a driver that nobody waits for any more adds nothing.
-Files of a commit that failed are named in no log, and are removed by `vacuum`.
+Invariant: the table's log contains the newest epoch of each result, and the sink reads it before every commit. If two
+commits of one application conflict, the log rejects the second, so a superseded driver adds nothing. Files of a failed
+commit are in no log; `vacuum` removes them.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ from headrace.sinks.result_folders import name_label
 from headrace.support.extras import import_extra
 from headrace.support.secrets import SealedSettings, mask_secrets
 
-NOTE = "headrace"  # in a commit's own words: what its rows are known by
-OF_A_STORE = re.compile("Generic (?!DeltaTable|delta)")  # such as "Generic S3 error": a store that is away
-LOOK_BACK = 50  # commits in which the note of the newest epoch is looked for
+NOTE = "headrace"  # key of the commit's metadata that identifies its rows
+# matches, for example, "Generic S3 error": the store is unreachable
+OF_A_STORE = re.compile("Generic (?!DeltaTable|delta)")
+LOOK_BACK = 50  # number of commits in which the metadata of the newest epoch is searched
 
 
 class DeltaTable(LakeTable):
-    """The sink."""
+    """The Delta sink."""
 
     def __init__(self, uri: str, options: Mapping[str, Any] | None, ordered: bool, seconds: float) -> None:
         self._library = import_extra("deltalake", "delta", "hr.sinks.delta")
@@ -59,7 +60,7 @@ class DeltaTable(LakeTable):
         return None if found is None else int(found)
 
     def _has(self, table: Any, delivery: Delivery) -> bool:
-        """Whether the epoch is there; refuses to go on if another one is there in its place."""
+        """Return whether the epoch is stored. Raise if another one is stored under its number."""
         with self._named_errors():
             known = table.transaction_version(_application(delivery.query, delivery.result))
             if known is None or known < delivery.epoch:
@@ -84,8 +85,9 @@ class DeltaTable(LakeTable):
         return table, found
 
     def _open(self) -> Any:
-        """Read the log from its last checkpoint. An update of a table that is known would lay the log of another table, which
-        was made in its place, over the old one."""
+        """Read the log from its last checkpoint. Updating an open table could mix its log with that of a new table at
+        the same place.
+        """
         return self._library.DeltaTable(**self._given.opened)
 
     @contextmanager
@@ -103,7 +105,7 @@ class DeltaTable(LakeTable):
                 raise self._refused(text) from None
 
     def close(self) -> None:
-        """Nothing stays open between two deliveries."""
+        """Do nothing: no connection stays open between deliveries."""
 
     def __repr__(self) -> str:
         return f"delta({self.uri!r})"

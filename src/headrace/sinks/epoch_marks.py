@@ -1,4 +1,4 @@
-"""Marks of epochs that sinks store beside their rows, to recognise a repeated delivery. Their text never changes."""
+"""Marks of epochs that sinks store with their rows, to recognise a repeated delivery. Their text never changes."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from headrace.sinks.patience import WaitLimit
 
 
 class MarkingSink(ABC):
-    """A sink that notes the newest epoch of every result beside its rows.
+    """A sink that stores the newest epoch of every result with its rows.
 
-    A delivery is compared with the note. A state that was restored from a backup may have epochs without rows before it reaches
-    the noted epoch, and other results by then. So `resume` compares the note with the state at the start.
+    Each delivery is compared with that mark. A state that was restored from a backup may run epochs without rows, or
+    with other results, before it reaches the stored epoch. So `resume` compares the mark with the state at the start.
     """
 
     kind = "table"
-    place: str  # in words
+    place: str  # description for messages
     patience: WaitLimit
 
     def resume(self, query: str, result: str, epoch: int) -> None:
-        """Refuse a state whose newest epoch is older than what is noted."""
+        """Raise if the newest epoch of the state is older than the stored mark."""
         noted = self.patience.wait_for(partial(self._noted, query, result))
         if noted is not None and noted > epoch:
             raise QueryError(
-                f"{self.place} holds results of this query up to epoch {noted}, and the checkpoint ends with epoch {epoch}, as"
-                f" after it was restored from a backup; give the results another {self.kind}, or start afresh with a new"
+                f"{self.place} contains results of this query up to epoch {noted}, but the checkpoint ends with epoch {epoch}, as"
+                f" after it was restored from a backup; use another {self.kind} for the results, or start over with a new"
                 f" checkpoint and an empty {self.kind}"
             )
 
     @abstractmethod
     def _noted(self, query: str, result: str) -> int | None:
-        """Return the newest epoch of a result, None if there is none. Raises `Unreachable` while the other side is unreachable."""
+        """Return the newest stored epoch of a result, or None. Raise `Unreachable` while the server is unreachable."""
 
 
 def mark_of(delivery: Delivery) -> str:
@@ -59,7 +59,7 @@ def time_range(table: pa.Table) -> str:
 def other_results_error(place: str, delivery: Delivery, epoch: int, kind: str = "table") -> QueryError:
     """Return the error for a repeated delivery with other rows: the state was restored from a backup."""
     return QueryError(
-        f"{place} holds other results of this query, up to epoch {epoch}, and epoch {delivery.epoch} comes now, as after a"
-        f" checkpoint was restored from a backup; give the results another {kind}, or start afresh with a new checkpoint and an"
+        f"{place} contains other results of this query, up to epoch {epoch}, and epoch {delivery.epoch} is delivered now, as after a"
+        f" checkpoint was restored from a backup; use another {kind} for the results, or start over with a new checkpoint and an"
         f" empty {kind}"
     )

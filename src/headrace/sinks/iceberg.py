@@ -1,10 +1,10 @@
-"""An Iceberg table: rows and the number of their epoch in one commit of its catalog, as a property of the table.
+"""The Iceberg sink: writes rows and the number of their epoch in one commit, as a property of the table.
 
     headrace.<query>.<result> = "epoch 12: 340 rows 1767225600000000..1767225659000000"
 
-Snapshots expire, properties stay. Invariant: the property is read from the same metadata that the commit demands to be the
-newest, so a commit in between, whoever made it, makes this one fail; it is then looked at again. The library's own retries
-would not look, so they are switched off for this commit.
+Properties remain when snapshots expire. Invariant: the property is read from the same metadata that the commit requires
+to be the newest. If any other commit intervenes, this commit fails and the delivery checks the property again. The
+library's own retries would skip that check, so they are disabled for this commit.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from headrace.support.extras import import_extra
 from headrace.support.secrets import SealedSettings
 
 NO_RETRIES = {"commit.retry.num-retries": "0"}
-NARROWEST = 32  # bits
+NARROWEST = 32  # bits of the narrowest integer type
 
 
 class IcebergTable(LakeTable):
-    """The sink. `catalog`: its properties, the name that it has in PyIceberg's own settings, or one that is open."""
+    """The Iceberg sink. `catalog`: its properties, its name in PyIceberg's settings, or an open catalog."""
 
     def __init__(self, table: str, catalog: Any, ordered: bool, seconds: float) -> None:
         self._errors = import_extra("pyiceberg.exceptions", "iceberg", "hr.sinks.iceberg")
@@ -50,7 +50,7 @@ class IcebergTable(LakeTable):
         with self._named_errors():
             patient = {**table.metadata.properties, **NO_RETRIES}
             table.metadata = table.metadata.model_copy(update={"properties": patient})
-            with table.transaction() as transaction:  # which fails if the table is another by now, or its columns are
+            with table.transaction() as transaction:  # fails if the table was replaced or its columns changed
                 transaction._requirements += (
                     self._updates.AssertCurrentSchemaId(current_schema_id=table.metadata.current_schema_id),
                 )
@@ -84,7 +84,7 @@ class IcebergTable(LakeTable):
     def _opened(self) -> Any:
         given = self._given.opened
         if isinstance(given, dict):
-            return self._load(**{"name": "default", **given})  # a catalog in SQL tells its tables apart by its name
+            return self._load(**{"name": "default", **given})  # an SQL catalog distinguishes its tables by its own name
         return self._load(given) if given is None or isinstance(given, str) else given
 
     @contextmanager
@@ -101,16 +101,16 @@ class IcebergTable(LakeTable):
                 raise self._refused(text) from None
 
     def _may_pass(self, error: Exception) -> bool:
-        """Another writer, a catalog or a store that is away; a connection's errors are the operating system's."""
+        """Return whether an error may pass: another writer, or an unreachable catalog or store."""
         errors = self._errors
         conflicts = (errors.CommitFailedException, errors.CommitStateUnknownException, errors.WaitingForLockException)
         away = (OSError, errors.ServerError, errors.ServiceUnavailableError, errors.TooManyRequestsError)
         return (
             isinstance(error, (*conflicts, *away)) or type(error).__name__ == "OperationalError"
-        )  # of a catalog in SQL
+        )  # raised by SQL catalogs
 
     def close(self) -> None:
-        """A catalog that was opened here is closed here."""
+        """Close the catalog if this sink opened it."""
         catalog, self._catalog = self._catalog, None
         if catalog is not None and catalog is not self._given.opened:
             catalog.close()

@@ -1,15 +1,16 @@
-"""A topic of Kafka: the messages of an epoch and its number in one transaction, so a repeat is seen and dropped.
+"""The Kafka sink: writes the messages of an epoch and its number in one transaction, and skips epochs that are stored
+already.
 
-    headrace-epochs     a compacted topic of the same cluster; its newest message with the key
-                        "<query> <result> <topic>" says which epoch the topic has, and of what rows
+    headrace-epochs     a compacted topic of the same cluster; the newest message with the key
+                        "<query> <result> <topic>" records the newest epoch of the topic and its rows
 
-Invariant: that message and those of the epoch are committed together. Every result has one producer, whose transactional
-id is made of the same three names: whoever begins it ends what an older one left open and fences it off. Only then are
-the epochs read, so they are those that count. An error of a commit says nothing about whether it was committed: the
-producer is begun anew, and looks.
+Invariant: that message and the epoch's messages are committed together. Each result has one producer, whose
+transactional id consists of the same three names. Starting a producer ends the open transaction of an older one and
+fences it off. The epochs are read only after that, so they are final. After an error during a commit it is unknown
+whether the commit succeeded, so the producer is started again and reads the epochs.
 
-Epochs could also be kept as a consumer group's offsets, of the same transaction; but the cluster forgets those of a group
-that has been silent for a week. Compaction keeps the newest message of a key for good.
+Epochs could also be stored as offsets of a consumer group in the same transaction, but a cluster deletes the offsets of
+a group that was inactive for a week. Compaction keeps the newest message of a key.
 """
 
 from __future__ import annotations
@@ -35,35 +36,35 @@ from headrace.sinks.patience import Unreachable, WaitLimit
 _log = logging.getLogger(__name__)
 
 EPOCHS_TOPIC = "headrace-epochs"
-OF_EPOCHS = {  # small segments, compacted soon: it is read whole when a run is started
+OF_EPOCHS = {  # small segments that are compacted soon, because the topic is read whole at the start of a run
     "cleanup.policy": "compact",
     "segment.bytes": str(4 << 20),
     "segment.ms": str(6 * 3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
 }
-BEGIN = 30.0  # seconds in which a cluster has ended what an older producer left open
-POLL = 1_000  # messages between two looks at what the client says
-DEFAULT_MESSAGE_BYTES = 1_000_000  # bytes of a message that a client sends, unless it is set
+BEGIN = 30.0  # seconds within which a cluster ends the transaction of an older producer
+POLL = 1_000  # messages between two polls for delivery reports
+DEFAULT_MESSAGE_BYTES = 1_000_000  # default limit of the client
 
 
 class KafkaTopic(MarkingSink):
-    """The sink."""
+    """The Kafka sink."""
 
     kind = "topic"
 
     def __init__(self, cluster: KafkaCluster, topic: str, form: MessageFormat, ordered: bool, seconds: float) -> None:
         self.cluster, self.topic, self.form, self.ordered = cluster, topic, form, ordered
         self.place, self.patience = f"topic {topic} of {cluster}", WaitLimit(f"{cluster} (topic {topic})", seconds)
-        self._ready: set[str] = set()  # results that have this form
-        self._sent: list[tuple[bytes, bytes]] | None = None  # of epochs, name and mark; None: nobody has looked
+        self._ready: set[str] = set()  # results whose schemas have been checked
+        self._sent: list[tuple[bytes, bytes]] | None = None  # (name, mark) of all epochs; None: not read yet
         self._writers: dict[str, _ResultProducer] = {}
-        self._largest = DEFAULT_MESSAGE_BYTES  # bytes of a message that the topic takes
-        self._kept: int | None = None  # milliseconds that it keeps one, counted from the message's own time
+        self._largest = DEFAULT_MESSAGE_BYTES  # bytes of the largest message that the topic accepts
+        self._kept: int | None = None  # milliseconds for which the topic keeps a message, from the message's timestamp
 
     # --- the run ---------------------------------------------------------------------------------------------------
 
     def begin(self, result: str, schema: pa.Schema) -> None:
-        """See that the topic is there, and make the one of the epochs."""
+        """Check that the topic exists, and create the topic of epochs if necessary."""
         self.patience.begin()
         self._ready.discard(result)
         self._sent = None
@@ -73,8 +74,9 @@ class KafkaTopic(MarkingSink):
             raise SinkError(f"{self.cluster} cannot be reached: {error}") from None
 
     def _noted(self, query: str, result: str) -> int | None:
-        """Also what was never committed counts: an epoch is sent when its state is committed, so the state had been there.
-        So nobody waits for a transaction that a run left open when it was killed."""
+        """Return the newest epoch that was sent, committed or not. An epoch is sent only after its state is committed,
+        so the state existed. Reading uncommitted marks avoids waiting for a transaction that a killed run left open.
+        """
         if self._sent is None:
             with self.cluster.named_errors():
                 self._sent = [(each.key(), each.value()) for each in marks_in(self.cluster, committed=False)]
@@ -95,7 +97,7 @@ class KafkaTopic(MarkingSink):
     # --- one epoch ---------------------------------------------------------------------------------------------------
 
     def deliver(self, delivery: Delivery) -> None:
-        self.form.check(delivery.table.schema)  # of tuples that are put aside nobody knew it before
+        self.form.check(delivery.table.schema)  # schemas of late, rejected and failed tuples are known only now
         self.patience.wait_for(partial(self._deliver, delivery))
 
     def _deliver(self, delivery: Delivery) -> None:
@@ -108,9 +110,9 @@ class KafkaTopic(MarkingSink):
                 self._warn_of_retention(delivery.table)
                 writer.write(self.form.messages(delivery.table, self._largest), mark_of(delivery))
         except BaseException as error:
-            if name in self._writers:  # what it knows may be old, and its transaction may be open
+            if name in self._writers:  # its mark may be outdated and its transaction open
                 self._writers.pop(name).close(abort=not isinstance(error, Unreachable))
-            self._ready.discard(delivery.result)  # the topic may be another, or gone
+            self._ready.discard(delivery.result)  # the topic may have been replaced or deleted
             if isinstance(error, Fenced):
                 raise self._fenced(error) from None
             raise
@@ -121,7 +123,7 @@ class KafkaTopic(MarkingSink):
         return writer
 
     def _has(self, writer: _ResultProducer, delivery: Delivery) -> bool:
-        """Whether the epoch is there; refuses to go on if another one is there in its place."""
+        """Return whether the epoch is stored. Raise if another one is stored under its number."""
         if writer.mark is None or epoch_in(writer.mark) < delivery.epoch:
             return False
         if writer.mark != mark_of(delivery):
@@ -130,7 +132,7 @@ class KafkaTopic(MarkingSink):
 
     def _fenced(self, error: Fenced) -> SinkError:
         return SinkError(
-            f"another run of this query delivers to topic {self.topic} of {self.cluster}, so this one may not any more: {error}"
+            f"another run of this query delivers to topic {self.topic} of {self.cluster}, so this run may no longer deliver: {error}"
         )
 
     def _warn_of_retention(self, table: pa.Table) -> None:
@@ -138,7 +140,7 @@ class KafkaTopic(MarkingSink):
             return
         oldest = pc.min(table.column(TS).cast(pa.int64())).as_py()
         if oldest is not None and oldest // 1000 < time.time() * 1000 - self._kept:
-            self._kept = None  # said once
+            self._kept = None  # warn once
             _log.warning(
                 "topic %s keeps messages for a time that counts from their own, and results are older than that: the cluster"
                 " may remove them at once; set its retention.ms to -1 or its message.timestamp.type to LogAppendTime",
@@ -157,7 +159,7 @@ class KafkaTopic(MarkingSink):
                 self._make_epochs()
             settings = self._settings_of(self.topic)
             if self._settings_of(EPOCHS_TOPIC).get("cleanup.policy", "compact") != "compact":
-                msg = f"topic {EPOCHS_TOPIC} of {self.cluster} must keep the newest message of every key: set its cleanup.policy to compact"
+                msg = f"topic {EPOCHS_TOPIC} of {self.cluster} must keep the newest message of every key; set its cleanup.policy to compact"
                 raise QueryError(msg)
         client = self.cluster.setting("message.max.bytes", DEFAULT_MESSAGE_BYTES)
         self._largest = min(client, int(settings.get("max.message.bytes", client)))
@@ -172,11 +174,11 @@ class KafkaTopic(MarkingSink):
         try:
             self.cluster.admin.create_topics([new], request_timeout=ANSWER)[EPOCHS_TOPIC].result(BEGIN)
         except self.cluster.library.KafkaException as error:
-            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another run was quicker
+            if error.args[0].name() != "TOPIC_ALREADY_EXISTS":  # another run created it first
                 raise
 
     def _settings_of(self, topic: str) -> dict[str, str]:
-        """Nothing, where they may not be read, or of a topic that was just made: not every broker knows it yet."""
+        """Return the settings of a topic, or nothing if they may not be read or the topic is too new for some brokers."""
         of_topic = self.cluster.admin_library.ConfigResource("topic", topic)
         try:
             found = self.cluster.admin.describe_configs([of_topic], request_timeout=ANSWER)[of_topic].result(BEGIN)
@@ -188,7 +190,7 @@ class KafkaTopic(MarkingSink):
 
     def _no_topic(self) -> QueryError:
         return QueryError(
-            f"there is no topic {self.topic!r} in {self.cluster}; make it first, with the partitions, replicas and retention"
+            f"there is no topic {self.topic!r} in {self.cluster}; create it first, with the partitions, replicas and retention"
             f" that its readers want (kafka-topics.sh --create --topic {self.topic} --partitions 6 ...)"
         )
 
@@ -198,7 +200,7 @@ class KafkaTopic(MarkingSink):
 
 
 class _ResultProducer:
-    """The one producer of a result, and the newest epoch that is committed."""
+    """The producer of a result, and its newest committed epoch."""
 
     def __init__(self, cluster: KafkaCluster, topic: str, name: str, largest: int) -> None:
         self.cluster, self.topic, self.name = cluster, topic, name
@@ -207,7 +209,7 @@ class _ResultProducer:
         self.longest = cluster.setting("transaction.timeout.ms", 0) / 1000
 
     def begin(self) -> None:
-        """Fence off older ones, end what they left open, and only then look."""
+        """Fence off older producers, end their open transactions, and then read the newest mark."""
         with self.cluster.named_errors():
             self.producer.init_transactions(BEGIN)
             self.mark = self._newest_mark()
@@ -240,7 +242,7 @@ class _ResultProducer:
                 poll(0)
 
     def _with_room(self, produce: Callable[[], None]) -> None:
-        """A message, when there is room for it."""
+        """Send a message as soon as the queue has space for it."""
         while True:
             try:
                 return produce()
@@ -248,7 +250,7 @@ class _ResultProducer:
                 self._wait_for_room()
 
     def _wait_for_room(self) -> None:
-        """Until some of what is on its way has arrived."""
+        """Wait until the queue has shrunk."""
         before, end = len(self.producer), time.monotonic() + ANSWER
         while len(self.producer) >= before:
             self.producer.poll(0.05)
@@ -263,22 +265,22 @@ class _ResultProducer:
                     raise Unreachable(f"it takes no messages{self.cluster.why()}")
 
     def _newest_mark(self) -> str | None:
-        """Of what is committed."""
+        """Return the newest committed mark of this result, or None."""
         mine = [message for message in marks_in(self.cluster) if message.key() == self.name.encode()]
         newest = mine[-1].value() if mine else None
         return newest.decode() if newest else None
 
     def close(self, *, abort: bool = False) -> None:
-        """Without a word: what it has not committed does not count, and the next one begins by ending it."""
+        """Discard the producer. Uncommitted messages do not count, and the next producer ends their transaction."""
         with suppress(self.cluster.library.KafkaException):
             if abort:
                 self.producer.abort_transaction(ANSWER)
         self.producer.purge()
-        del self.producer  # its own close would wait, and warn of what was not sent
+        del self.producer  # closing it would wait, and warn about unsent messages
 
 
 def marks_in(cluster: KafkaCluster, *, committed: bool = True) -> Iterator[Any]:
-    """The topic of the epochs to where it ends now."""
+    """Yield the messages of the topic of epochs up to its current end."""
     place = cluster.library.TopicPartition(EPOCHS_TOPIC, 0, cluster.library.OFFSET_BEGINNING)
     end = _end_of(cluster, place)
     consumer = cluster.consumer(committed=committed)
@@ -295,8 +297,8 @@ def marks_in(cluster: KafkaCluster, *, committed: bool = True) -> Iterator[Any]:
                 raise cluster.library.KafkaException(error)
             elif message.offset() >= end:
                 return
-            else:  # a reader of what is committed ends where the first open transaction began
-                raise Unreachable(f"another query's transaction in topic {EPOCHS_TOPIC} is not ended yet")
+            else:  # a reader of committed messages stops at the first open transaction
+                raise Unreachable(f"another query's transaction in topic {EPOCHS_TOPIC} is still open")
     finally:
         consumer.close()
 
@@ -308,8 +310,8 @@ def _end_of(cluster: KafkaCluster, place: Any) -> int:
     try:
         return int(future.result(BEGIN).offset)
     except cluster.library.KafkaException as error:
-        if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":  # just made, or just deleted
-            raise Unreachable(f"topic {EPOCHS_TOPIC} is not known everywhere yet") from None
+        if error.args[0].name() == "UNKNOWN_TOPIC_OR_PART":  # the topic was just created or deleted
+            raise Unreachable(f"topic {EPOCHS_TOPIC} is not known to all brokers yet") from None
         raise
 
 
@@ -323,6 +325,6 @@ def kafka_topic(
     seconds: float,
 ) -> KafkaTopic:
     if not isinstance(topic, str) or not topic or topic == EPOCHS_TOPIC:
-        msg = f"kafka takes the name of a topic, and {EPOCHS_TOPIC} is where headrace notes which epochs a topic has; found {topic!r}"
+        msg = f"kafka takes the name of a topic other than {EPOCHS_TOPIC}, in which headrace records the epochs of other topics; found {topic!r}"
         raise QueryError(msg)
     return KafkaTopic(KafkaCluster(servers, settings), topic, message_format(format, key), ordered, seconds)

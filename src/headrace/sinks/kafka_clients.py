@@ -1,8 +1,8 @@
-"""Clients of a Kafka cluster: their settings, which are kept secret, and the texts of their errors.
+"""Clients of a Kafka cluster: their settings, which may be secret, and their errors.
 
-Unreachable  the cluster cannot be reached, or cannot take anything now
-Fenced       another producer with the same name was begun
-SinkError    it does not help to wait
+Unreachable  the cluster is unreachable, or cannot accept messages now
+Fenced       another producer with the same transactional id was started
+SinkError    waiting does not help
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 
-ANSWER = 10.0  # seconds in which a cluster that is there has answered, or gone on
-REQUIRED_SETTINGS = {  # what exactly once depends on, and what the clients tell headrace
+ANSWER = 10.0  # seconds within which a reachable cluster answers or makes progress
+REQUIRED_SETTINGS = {  # exactly-once delivery depends on these settings, or headrace uses them itself
     "bootstrap.servers": "servers",
     "metadata.broker.list": "servers",
     **dict.fromkeys(("transactional.id", "enable.idempotence", "acks", "request.required.acks", "isolation.level")),
     **dict.fromkeys(("group.id", "enable.auto.commit", "enable.partition.eof", "auto.offset.reset", "logger")),
     **dict.fromkeys(("error_cb", "stats_cb", "throttle_cb", "on_delivery", "default.topic.config")),
 }
-TRANSACTION = 300_000  # milliseconds that a transaction may take, before the cluster ends it
+TRANSACTION = 300_000  # milliseconds after which the cluster ends a transaction
 FOR_ALL = {
     "reconnect.backoff.max.ms": 1000,
     "allow.auto.create.topics": False,
     "client.id": "headrace",
 }
 FOR_PRODUCERS = {
-    "partitioner": "murmur2_random",  # as Java's: the same key, the same partition
+    "partitioner": "murmur2_random",  # same as in Java: equal keys go to equal partitions
     "linger.ms": 5,
     "transaction.timeout.ms": TRANSACTION,
-    "queue.buffering.max.kbytes": 128 << 10,  # of the driver's memory; the client's own limit is a gigabyte
+    "queue.buffering.max.kbytes": 128 << 10,  # memory of the driver; the client's default is a gigabyte
 }
 _OF_PRODUCERS = re.compile(
     r"transaction\.|queue\.buffering\.|linger\.ms|batch\.|compression\.|partitioner|message\.|sticky\.|delivery\."
 )
 FENCED = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
-LASTING = (  # all else may pass; of a topic that is not known, a new look says whether it is gone or was just made
+LASTING = (  # other errors may pass; for an unknown topic the next attempt shows whether it was deleted or just created
     "_AUTHENTICATION",
     "_INVALID_ARG",
     "_SSL",
@@ -83,11 +83,11 @@ HINTS = {
 
 
 class Fenced(Exception):
-    """Another producer with the same transactional id was begun; or the transaction took too long."""
+    """Another producer with the same transactional id was started, or the transaction took too long."""
 
 
 class KafkaCluster:
-    """Where it is, and how its clients are set."""
+    """A Kafka cluster: its address and the settings of its clients."""
 
     def __init__(self, servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> None:
         self.library = import_extra("confluent_kafka", "kafka", "hr.sinks.kafka")
@@ -95,7 +95,7 @@ class KafkaCluster:
         self.servers = _servers(servers)
         self._given = SealedSettings(_checked(settings), kept=self.servers).open()
         self._admin: Any = None
-        self._said: str | None = None  # by that client, in passing: why the cluster cannot be reached
+        self._said: str | None = None  # the admin client's last error, which explains why the cluster is unreachable
 
     # --- clients -------------------------------------------------------------------------------------------------------
 
@@ -105,11 +105,11 @@ class KafkaCluster:
         return settings
 
     def setting(self, name: str, usual: int) -> int:
-        """A number, as the producers have it."""
+        """Return a numeric setting of the producers."""
         return int({**FOR_PRODUCERS, **self._settings}.get(name, usual))
 
     def producer(self, transactional_id: str, largest: int) -> Any:
-        """largest: bytes that a topic takes at once, of one message or of several."""
+        """Return a new producer. largest: bytes that the topic accepts at once, in one message or several."""
         own = {"transactional.id": transactional_id, "batch.size": min(largest, self.setting("batch.size", largest))}
         return self._made(self.library.Producer, {**FOR_PRODUCERS, **self._settings, **own})
 
@@ -138,7 +138,7 @@ class KafkaCluster:
             try:
                 return kind(given)
             except self.library.KafkaException as error:
-                msg = f"settings that a Kafka client does not take: {self._describe(error.args[0])}"
+                msg = f"a Kafka client rejects the settings: {self._describe(error.args[0])}"
                 raise QueryError(msg) from None
 
     # --- what goes wrong -----------------------------------------------------------------------------------------------
@@ -163,11 +163,11 @@ class KafkaCluster:
     def why(self) -> str:
         """Return what is known about an unreachable cluster, in brackets."""
         if self._admin is not None:
-            self._admin.poll(0)  # producers go to the same place, but stumble over what they say of themselves
+            self._admin.poll(0)  # producers cannot be polled for their own errors
         return f" ({self._said})" if self._said else ""
 
     def _note(self, error: Any) -> None:
-        if error.name() != "_ALL_BROKERS_DOWN":  # which says less than what came before
+        if error.name() != "_ALL_BROKERS_DOWN":  # less informative than the errors before it
             self._said = self._describe(error)
 
     def _describe(self, error: Any) -> str:
@@ -184,7 +184,7 @@ class KafkaCluster:
 
 
 class _QuietLogger:
-    """What the clients log: nothing that headrace does not say itself, and no secret."""
+    """A logger for the clients that writes their messages, without secrets, at level DEBUG."""
 
     def __init__(self, cluster: KafkaCluster) -> None:
         self._cluster = cluster
@@ -202,7 +202,7 @@ def _servers(servers: str | Sequence[str]) -> str:
 
 
 def _checked(settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Refuses what headrace sets itself; no error here shows a value."""
+    """Return the settings. Raise for settings that headrace itself sets; errors never show a value."""
     found = dict(settings or {})
     for name, value in found.items():
         if not isinstance(name, str) or not isinstance(value, str | int | float | Secret):
@@ -212,7 +212,7 @@ def _checked(settings: Mapping[str, Any] | None) -> dict[str, Any]:
             )
             raise QueryTypeError(msg)
         if name in REQUIRED_SETTINGS:
-            msg = f"settings: {name!r} is headrace's own, so that every result is there exactly once; leave it out"
+            msg = f"settings: {name!r} is set by headrace, for exactly-once delivery; leave it out"
             raise QueryError(
                 f"settings: give {name!r} as {REQUIRED_SETTINGS[name]}" if REQUIRED_SETTINGS[name] else msg
             )

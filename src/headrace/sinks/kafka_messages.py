@@ -1,7 +1,8 @@
-"""Results as Kafka's messages: in JSON one for every row, in Arrow one for a batch of rows.
+"""Conversion of results to Kafka messages: one JSON message per row, or one Arrow message per batch of rows.
 
-Invariant: what is written is exact. JSON has one kind of number, which some read as a double, so decimals are text; times
-are text in UTC, bytes are base64, and a NaN or an infinity, for which JSON has no number, is refused by its column.
+Invariant: messages are exact. JSON has one kind of number, which some readers parse as double, so decimals are text.
+Times are text in UTC and bytes are base64. NaN and infinity have no JSON number, so they are rejected with the name of
+their column.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from headrace.columnar import duck
 from headrace.columnar.types import TS
 from headrace.errors import QueryError, QueryTypeError, SinkError
 
-ROWS_TOGETHER = 50_000  # rows that become messages together
-BATCH_SHARE = 0.9  # of the largest message, for a batch of rows: the rest is what Kafka adds
+ROWS_TOGETHER = 50_000  # rows converted at once
+BATCH_SHARE = 0.9  # share of the largest message for a batch of rows; the rest is for Kafka's overhead
 ROWS = "__rows"
 
 
 class MessageColumns(NamedTuple):
-    """Some, column by column. Times are in milliseconds; 0: when they are sent."""
+    """Several messages as columns. Times are in milliseconds; 0: the time of sending."""
 
     values: list[bytes]
     keys: list[bytes | None]
@@ -31,20 +32,20 @@ class MessageColumns(NamedTuple):
 
 
 class MessageFormat(Protocol):
-    """How rows become messages."""
+    """A conversion of rows to messages."""
 
     name: str
     key: str | Sequence[str] | None
 
     def check(self, schema: pa.Schema) -> None:
-        """Refuse columns that have no such form."""
+        """Raise if a column cannot be converted."""
 
     def messages(self, table: pa.Table, largest: int) -> Iterator[MessageColumns]:
-        """In the order of the rows; none of them larger than so many bytes, where that can be helped."""
+        """Yield messages in the order of the rows, none larger than `largest` bytes unless a single row is."""
 
 
 class JsonMessages:
-    """An object for every row. key: a column, whose text it is, or a list of columns, of which it is an object."""
+    """One JSON object per row. key: a column whose text is the key, or a list of columns that form an object."""
 
     name = "json"
 
@@ -59,7 +60,7 @@ class JsonMessages:
                 raise QueryError(f"key: there is no column {name!r}; the results have {', '.join(schema.names)}")
             kind = schema.field(name).type
             if pa.types.is_floating(kind) or pa.types.is_nested(kind):
-                msg = f"key: column {name!r} is {kind}, by which messages cannot be found again for certain; use whole numbers, text or times"
+                msg = f"key: column {name!r} is {kind}, which does not identify messages reliably; use whole numbers, text or times"
                 raise QueryTypeError(msg)
 
     def messages(self, table: pa.Table, largest: int) -> Iterator[MessageColumns]:
@@ -83,13 +84,13 @@ class JsonMessages:
 
 
 class ArrowMessages:
-    """A batch of rows in every message, as an Arrow IPC stream of its own."""
+    """One Arrow IPC stream with a batch of rows per message."""
 
     name = "arrow"
     key: str | Sequence[str] | None = None
 
     def check(self, schema: pa.Schema) -> None:
-        """Whatever a stream can hold."""
+        """Accept every schema, because Arrow stores all columns of a stream."""
 
     def messages(self, table: pa.Table, largest: int) -> Iterator[MessageColumns]:
         room = int(largest * BATCH_SHARE)
@@ -108,13 +109,13 @@ def message_format(format: str, key: str | Sequence[str] | None) -> MessageForma
     if format != "arrow":
         raise QueryError(f"format is 'json' or 'arrow'; found {format!r}")
     if key is not None:
-        msg = "key: a message in Arrow holds many rows, so it has no key of one; leave it out, or use format='json'"
+        msg = "key: an Arrow message contains many rows, so it cannot have a row's key; leave out key, or use format='json'"
         raise QueryError(msg)
     return ArrowMessages()
 
 
 def _fitting(table: pa.Table, room: int) -> Iterator[MessageColumns]:
-    """Halved until it fits; a single row is sent as it is."""
+    """Yield the table as one message, split in half until it fits. A single row is never split."""
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema) as writer:
         writer.write_table(table.combine_chunks())
@@ -128,7 +129,7 @@ def _fitting(table: pa.Table, room: int) -> Iterator[MessageColumns]:
 
 
 def _times(table: pa.Table) -> list[int]:
-    """Kafka has none before 1970, and takes 0 for none."""
+    """Return the times of rows in milliseconds. Kafka has no times before 1970 and treats 0 as no time."""
     if TS not in table.column_names:
         return [0] * table.num_rows
     millis = pc.divide(table.column(TS).cast(pa.int64()), 1000)
@@ -142,7 +143,7 @@ def _times(table: pa.Table) -> list[int]:
 def _demand_form(kind: pa.DataType, column: str) -> None:
     t = pa.types
     if t.is_map(kind) and not t.is_string(kind.key_type):
-        msg = f"column {column!r} has type {kind}; in JSON the keys of a map are text: cast them in the query, or use format='arrow'"
+        msg = f"column {column!r} has type {kind}; in JSON the keys of a map are text; cast them in the query, or use format='arrow'"
         raise QueryTypeError(msg)
     if t.is_nested(kind):
         for number in range(kind.num_fields):
@@ -159,10 +160,10 @@ def _struct(fields: Sequence[tuple[str, pa.DataType, str]], column: str | None =
 
 
 def _in_json(kind: pa.DataType, value: str, column: str, depth: int = 0) -> str:
-    """SQL that makes of a value what `to_json` writes exactly."""
+    """Return SQL that converts a value so that `to_json` writes it exactly."""
     t = pa.types
     if t.is_floating(kind):
-        what = f"column {column!r} holds a NaN or an infinity, for which JSON has no number; leave such results out in the query, or use format='arrow'"
+        what = f"column {column!r} contains NaN or infinity, which JSON cannot represent; filter such results out in the query, or use format='arrow'"
         return f"CASE WHEN isfinite({value}) OR {value} IS NULL THEN {value} ELSE error({_text(what)}) END"
     if t.is_timestamp(kind):
         zone = "Z" if kind.tz else ""

@@ -1,4 +1,6 @@
-"""Common code of the Delta and Iceberg sinks: waiting, types, and the conversion of results to rows of an existing table."""
+"""Common code of the Delta and Iceberg sinks: waiting, types, and the conversion of results to rows of an existing
+table.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,16 @@ _WIDER = {
 
 
 class LakeTable(MarkingSink):
-    """A sink of a table of files. It waits while the table cannot be reached, but not before the run has begun."""
+    """A sink that writes to a table of files. During a run it waits while the table is unreachable; at the start it
+    raises instead.
+    """
 
     def __init__(self, place: str, seconds: float) -> None:
         self.place, self.patience = place, WaitLimit(place, seconds)
-        self._was_there = False  # the table was found or made
+        self._was_there = False  # True after the table was found or created
 
     def begin(self, result: str, schema: pa.Schema) -> None:
-        """Make the table, or check that an existing one fits."""
+        """Create the table, or check that an existing one fits."""
         self.patience.begin()
         self._was_there = False
         try:
@@ -49,29 +53,29 @@ class LakeTable(MarkingSink):
         self.patience.wait_for(functools.partial(self._deliver, delivery))
 
     def _may_make(self) -> None:
-        """Refuse to make a table in place of one that was there."""
+        """Raise if the table existed before, so that a lost table is not replaced silently."""
         if self._was_there:
             raise SinkError(
-                f"{self.place} is gone: it was dropped or renamed since the run was started; put it back, or start again: the"
-                " table is then made again, and gets the results that were not delivered yet"
+                f"{self.place} does not exist: it was dropped or renamed after the run started; restore it, or start again: the"
+                " table is then created again, and receives the results that have not been delivered yet"
             )
 
     def _refused(self, why: str) -> SinkError:
         return SinkError(
-            f"{self.place}: {why}; correct the table, its constraints or rights, or the query, and start again"
+            f"{self.place}: {why}; correct the table, its constraints or permissions, or the query, and start again"
         )
 
     @abstractmethod
     def _prepare(self, schema: pa.Schema) -> Any:
-        """Return the table as it is now; make it, or check that it fits."""
+        """Return the current table. Create it, or check that it fits."""
 
     @abstractmethod
     def _deliver(self, delivery: Delivery) -> None:
-        """Add rows and epoch in one commit, unless the epoch is there."""
+        """Add rows and epoch in one commit, unless the epoch is stored already."""
 
 
 def signed_type(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narrowest: int = 8) -> pa.DataType | None:
-    """The type of a table without unsigned numbers that holds every value of this kind exactly; None: there is none."""
+    """Return the type without unsigned integers that stores every value of this kind exactly, or None."""
     if refused(kind):
         return None
     t = pa.types
@@ -92,14 +96,14 @@ def signed_type(kind: pa.DataType, refused: Callable[[pa.DataType], bool], narro
 
 
 def wanted_schema(schema: pa.Schema, held: Held, name: str) -> pa.Schema:
-    """Return the schema of a table for results. Refuse columns that the table has no type for."""
+    """Return the schema of a table for results. Raise if a column has no type in the table."""
     fields = []
     for field in schema:
         kind = held(field.type)
         if kind is None:
             msg = (
-                f"column {field.name!r} has type {field.type}, for which {name} has no type that holds it exactly;"
-                " cast it in the query to one that it has, such as text: CAST(... AS VARCHAR)"
+                f"column {field.name!r} has type {field.type}, which no type of {name} stores exactly;"
+                " cast it in the query, for example to text: CAST(... AS VARCHAR)"
             )
             raise QueryTypeError(msg)
         fields.append(pa.field(field.name, kind))
@@ -107,23 +111,23 @@ def wanted_schema(schema: pa.Schema, held: Held, name: str) -> pa.Schema:
 
 
 def check_fits(wanted: pa.Schema, found: pa.Schema, table: str) -> None:
-    """Refuse a table that does not hold such rows, by its first column that does not."""
-    hint = "cast or rename it in the query, change the table, or give another"
+    """Raise for the first column of a table that cannot store such rows."""
+    hint = "cast or rename it in the query, change the table, or use another table"
     for field in wanted:
         if field.name not in found.names:
-            msg = f"{table} has no column {field.name!r}, wanted: {field.type}; it has {', '.join(found.names)}; {hint}"
+            msg = f"{table} has no column {field.name!r}; expected {field.type}; its columns are {', '.join(found.names)}; {hint}"
             raise QueryError(msg)
         there = _plain(found.field(field.name).type)
         if there != _plain(field.type) and there not in _WIDER.get(field.type, ()):
-            raise QueryError(f"column {field.name!r} of {table} has the type {there}, wanted: {field.type}; {hint}")
+            raise QueryError(f"column {field.name!r} of {table} has the type {there}; expected {field.type}; {hint}")
     for field in found:
         if not field.nullable and field.name not in wanted.names:
-            msg = f"column {field.name!r} of {table} must not be null, and no result has such a column; {hint}"
+            msg = f"column {field.name!r} of {table} must not be null, but the results have no such column; {hint}"
             raise QueryError(msg)
 
 
 def to_table_rows(results: pa.Table, found: pa.Schema) -> pa.Table:
-    """Results as rows of a table that fits: in its order and types, nulls where it has more columns."""
+    """Return results as rows of a table that fits: in its order and types, with nulls in its other columns."""
     columns = [
         results.column(field.name).cast(_plain(field.type))
         if field.name in results.column_names

@@ -1,4 +1,4 @@
-"""One Parquet file per epoch, written by the driver: it appears whole, by a rename, and once."""
+"""The Parquet sink of the driver: one file per epoch, which appears as a whole, by a rename, and only once."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ class ParquetFiles:
         if final.exists():
             check_same_rows(final, rows_in([final]), delivery.table)
             return
-        if (parts := self.path / name).exists():  # a part sink that the checkpoint had in between has delivered them
+        if (parts := self.path / name).exists():  # delivered by a part sink under the same checkpoint
             check_same_rows(parts, rows_in(sorted(parts.glob("part-*"))), delivery.table)
             return
         temporary = self.path / f"_{final.name}-{uuid.uuid4().hex}"
         try:
             write_file(delivery.table, temporary)
-            os.replace(temporary, final)  # one writer: the run that owns the checkpoint
+            os.replace(temporary, final)  # only the run that owns the checkpoint writes here
             sync_folder(self.path)
         finally:
             temporary.unlink(missing_ok=True)

@@ -1,16 +1,16 @@
-"""Parquet files that tasks write, and a folder of them per epoch that appears whole.
+"""The Parquet sink of the tasks: they write files, and the driver publishes one folder per epoch as a whole.
 
-    folder/_staging-<result>-<query>/<epoch>.<name>.part     a part, as its task left it; a receipt names it
-    folder/_staging-<result>-<query>/epoch-.../part-...      what is being published: only the driver puts files there
+    folder/_staging-<result>-<query>/<epoch>.<name>.part     a part, as its task wrote it; a receipt names it
+    folder/_staging-<result>-<query>/epoch-.../part-...      an epoch that is being published; only the driver adds files
     folder/epoch-<epoch>-<result>-<query>/part-....parquet   published
-    folder/_published-<result>-<query>                       the newest epoch that was, and a hash of its receipts
+    folder/_published-<result>-<query>                       the newest published epoch, and a hash of its receipts
 
-A part is written under a name of its own and synced before its receipt is given. `publish` moves the parts that count
-into a folder that no task knows, so that an attempt that nobody waits for any more cannot add to it, and renames that
-folder into place. Every step can be the last: the next `publish` finds each part where it was or where it goes. What was
-published belongs to its readers, who may remove it: the note that it was outlives it.
+A task writes a part under a unique name and syncs it before it returns the receipt. `publish` moves the parts that
+count into a folder that no task knows, so that a superseded attempt cannot add to it, and renames that folder into
+place. A crash may follow any step: the next `publish` finds each part at its old or new place. Readers may delete
+published files, so a separate note records that they were published.
 
-The staging folder is of one result of one query, so what others stage in the same folder is never touched.
+A staging folder belongs to one result of one query, so parts of other results in the same folder are never touched.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _RECEIPT = validators.record(
 
 @dataclass(frozen=True)
 class _PartReceipt:
-    """A receipt: the part, and the folder it was written to (another one may be given when a run starts again)."""
+    """A receipt: the part and the folder it was written to, which may differ from the sink's folder after a restart."""
 
     folder: str
     name: str
@@ -66,7 +66,7 @@ class ParquetParts:
     """A sink whose parts are Parquet files that tasks write and the driver publishes."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path.absolute()  # a task may have another working directory
+        self.path = path.absolute()  # tasks may have another working directory
 
     def demand_columns(self, columns: list[list[str]]) -> None:
         """Raise if existing files have other columns than the changed result."""
@@ -84,7 +84,7 @@ class ParquetParts:
         path = _staged(staging, part.epoch, part.name)
         try:
             write_file(part.table, path)
-            for each in (staging, self.path):  # the way to it: it is all there is of these results
+            for each in (staging, self.path):  # syncs the path to the part, which is the only copy of these results
                 sync_folder(each)
         except BaseException:
             path.unlink(missing_ok=True)
@@ -110,7 +110,7 @@ class ParquetParts:
         shutil.rmtree(_staging(self.path, query, result), ignore_errors=True)
 
     def _place(self, publication: Publication, receipts: Sequence[_PartReceipt]) -> Path:
-        """This folder; or that which the sink had when the parts were written, if it was given another since."""
+        """Return the sink's folder, or the folder where the parts were written if the sink's folder has changed since."""
         for place in (self.path, *(Path(receipt.folder) for receipt in receipts[:1])):
             if _is_noted(place, publication, receipts):
                 return place
@@ -120,8 +120,8 @@ class ParquetParts:
             if any(_staged(staging, publication.epoch, receipt.name).exists() for receipt in receipts):
                 return place
         msg = (
-            f"the parts of epoch {publication.epoch} are neither in {str(self.path)!r} nor where they were written,"
-            f" {receipts[0].folder!r}; put that folder back, and see that driver and tasks share it"
+            f"the parts of epoch {publication.epoch} are neither in {str(self.path)!r} nor in the folder where they were written,"
+            f" {receipts[0].folder!r}; restore that folder, and make sure that driver and tasks share it"
         )
         raise SinkError(msg)
 
@@ -141,7 +141,7 @@ def _publish(place: Path, publication: Publication, receipts: Sequence[_PartRece
     staging = _staging(place, publication.query, publication.result)
     if final.exists():
         _demand_the_same(final, receipts)
-    elif (file := final.with_name(f"{final.name}.parquet")).exists():  # by a sink that took no parts, before this one
+    elif (file := final.with_name(f"{final.name}.parquet")).exists():  # delivered earlier by a sink without parts
         parts = [_staged(staging, publication.epoch, receipt.name) for receipt in receipts]
         check_same_rows(file, rows_in([file]), rows_in(parts))
         return
@@ -153,11 +153,12 @@ def _publish(place: Path, publication: Publication, receipts: Sequence[_PartRece
 
 
 def _gather(staging: Path, publication: Publication, receipts: Sequence[_PartReceipt]) -> Path:
-    """All parts that count, and nothing else, in one folder; some may have been moved there before a crash."""
+    """Move all parts that count, and no others, into one folder. Some may have been moved before a crash."""
     gathered = staging / _name(publication)
     gathered.mkdir(exist_ok=True)
     wanted = {_part(place, receipt): receipt for place, receipt in enumerate(receipts)}
-    for strange in set(os.listdir(gathered)) - set(wanted):  # of a state that was put back to an earlier time
+    # left over from before the state was restored from a backup
+    for strange in set(os.listdir(gathered)) - set(wanted):
         (gathered / strange).unlink()
     for name, receipt in wanted.items():
         staged = _staged(staging, publication.epoch, receipt.name)
@@ -175,21 +176,21 @@ def _demand_whole(folder: Path, wanted: dict[str, _PartReceipt]) -> None:
         if found != receipt.bytes:
             what = "is missing" if found is None else f"has {found} bytes"
             msg = (
-                f"the part {receipt.name} {what}, it was written with {receipt.bytes} bytes to {receipt.folder!r};"
-                " put it back from a backup of that folder, or start afresh with a new checkpoint"
+                f"the part {receipt.name} {what}, but it was written with {receipt.bytes} bytes to {receipt.folder!r};"
+                " restore it from a backup of that folder, or start over with a new checkpoint"
             )
             raise SinkError(msg)
 
 
 def _demand_the_same(final: Path, receipts: Sequence[_PartReceipt]) -> None:
-    """Refuse other parts than those that are there: a repeated publication has the same parts."""
+    """Raise if the published parts differ from the receipts. A repeated publication has the same parts."""
     found = {path.name for path in final.glob("part-*")}
     if found != {_part(place, receipt) for place, receipt in enumerate(receipts)}:
         raise other_rows_error(final)
 
 
 def _note(place: Path, publication: Publication, receipts: Sequence[_PartReceipt]) -> None:
-    """Write down that an epoch was published, in place of the one before."""
+    """Record that an epoch was published, replacing the record of the previous one."""
     path = _noted(place, publication)
     draft = path.with_name(f"{path.name}.new")
     draft.write_text(_note_of(publication, receipts))
@@ -215,7 +216,7 @@ def _noted(place: Path, publication: Publication) -> Path:
 
 
 def _sweep(place: Path, publication: Publication) -> None:
-    """Remove what this epoch and those before it left in staging: all that counts of them is published."""
+    """Remove what this and earlier epochs left in staging. All parts that count are published."""
     staging = _staging(place, publication.query, publication.result)
     if not staging.is_dir():
         return
@@ -227,7 +228,7 @@ def _sweep(place: Path, publication: Publication) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # not empty
+    with contextlib.suppress(OSError):  # the folder is not empty
         staging.rmdir()
 
 
@@ -244,5 +245,5 @@ def _staged(staging: Path, epoch: int, name: str) -> Path:
 
 
 def _part(place: int, receipt: _PartReceipt) -> str:
-    """Numbered, so that readers who go by name have the order of the tasks."""
+    """Return the file name of a part. The number keeps the order of the tasks for readers that sort by name."""
     return f"part-{place:05d}-{receipt.name}.parquet"

@@ -19,11 +19,11 @@ _T = TypeVar("_T")
 
 
 class Unreachable(Exception):
-    """The other side cannot be reached, or cannot take anything now. It may later."""
+    """The server is unreachable, or cannot accept results now. The problem may pass."""
 
 
 class WaitLimit:
-    """How long a sink waits, in all, until the other side is reachable again."""
+    """The total time that a sink waits until its server is reachable again."""
 
     def __init__(self, name: str, seconds: float) -> None:
         self.name, self.seconds = name, seconds
@@ -35,21 +35,21 @@ class WaitLimit:
         self._hurry.clear()
 
     def hurry(self) -> None:
-        """End waiting, because the run is to end."""
+        """Stop waiting, because the run must end."""
         self._hurry.set()
 
     def wait_for(self, attempt: Callable[[], _T]) -> _T:
-        """Return what `attempt` returns; repeat it after `Unreachable`, until the time limit is reached."""
+        """Return the result of `attempt`. Repeat it after `Unreachable` until the time limit is reached."""
         return self._wait.call(attempt)
 
     def _give_up(self, error: Unreachable, waited: float, pause: float) -> SinkError | None:
         if not self._hurry.is_set() and waited + pause <= self.seconds:
             return None
-        why = "the run is to end" if self._hurry.is_set() else f"it was waited for, {waited:.0f} seconds"
-        return SinkError(f"{self.name} is away ({why}): {error}")
+        why = "the run must end" if self._hurry.is_set() else f"after {waited:.0f} seconds"
+        return SinkError(f"{self.name} is unreachable ({why}): {error}")
 
     def _warn(self, error: Unreachable) -> None:
-        _log.warning("%s is away, the run waits: %s", printable(self.name), printable(str(error)))
+        _log.warning("%s is unreachable, the run waits: %s", printable(self.name), printable(str(error)))
 
     def _resumed(self, waited: float) -> None:
-        _log.warning("%s is back after %.1f seconds", printable(self.name), waited)
+        _log.warning("%s is reachable again after %.1f seconds", printable(self.name), waited)

@@ -1,4 +1,4 @@
-"""Folders of results: the names in them, what makes them durable, and what must not be there already."""
+"""Folders of results: file names, durability, and checks of existing files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def epoch_name(query: str, epoch: int, result: str) -> str:
 
 
 def name_label(result: str) -> str:
-    """A result's name as part of a file name; names that differ stay different."""
+    """Return a result's name as part of a file name. Different names stay different."""
     plain = re.sub(r"[^A-Za-z0-9-]", "-", result)[:40]
     return plain if plain == result else f"{plain}-{xxhash.xxh32_hexdigest(result.encode())}"
 
@@ -37,27 +37,29 @@ def sync_folder(path: Path) -> None:
 
 @contextmanager
 def naming_folder(folder: Path) -> Iterator[None]:
-    """Name the folder if it cannot be written to."""
+    """Turn an OSError into an error that names the folder."""
     try:
         yield
     except OSError as error:
-        msg = f"the folder {str(folder)!r} cannot be written to ({error}); see that it is a folder, with room, that this user may write to, and start again"
+        msg = f"the folder {str(folder)!r} cannot be written to ({error}); make sure that it is a folder with free space that this user may write to, and start again"
         raise SinkError(msg) from error
 
 
 def write_file(table: pa.Table, path: Path) -> None:
-    """Synced. A dictionary is for texts: of numbers, which seldom repeat, it takes three times as long as all the rest."""
+    """Write a Parquet file and sync it. Only text and bytes use dictionaries: for numbers, which seldom repeat, they
+    triple the time.
+    """
     texts = [f.name for f in table.schema if pa.types.is_string(f.type) or pa.types.is_binary(f.type)]
     pq.write_table(table, path, use_dictionary=texts)
     sync_folder(path)
 
 
 def check_columns(folder: Path, columns: list[list[str]]) -> None:
-    """Refuse a folder that holds results of other columns: who reads it would find two kinds of files in it."""
+    """Raise if the folder contains results with other columns, because readers would find two kinds of files."""
     there = sorted(folder.glob("epoch-*.parquet")) + sorted(folder.glob("epoch-*/part-*.parquet"))
     if there and (found := describe_schema(pq.read_schema(there[-1]))) != columns:
         was, now = (", ".join(f"{name} {kind}" for name, kind in each) for each in (found, columns))
-        msg = f"the folder {str(folder)!r} holds results with other columns ({was}) than this result has now ({now}); give the result a new folder"
+        msg = f"the folder {str(folder)!r} contains results with other columns ({was}) than this result has now ({now}); use a new folder for the result"
         raise QueryError(msg)
 
 
@@ -67,18 +69,20 @@ def rows_in(files: Sequence[Path]) -> pa.Table:
         return pa.concat_tables([pq.ParquetFile(file).read() for file in files] or [pa.table({})])
     except (pa.ArrowException, OSError) as error:
         where = ", ".join(repr(str(file)) for file in files[:3])
-        msg = f"{where} cannot be read, so it is not what was written there ({error}); remove it, and start again"
+        msg = f"{where} cannot be read, so its content has changed ({error}); remove it and start again"
         raise SinkError(msg) from None
 
 
 def check_same_rows(path: Path, known: pa.Table, given: pa.Table) -> None:
-    """Refuse rows that differ from those known under the name `path`: a repeated delivery has the same rows."""
+    """Raise if rows differ from the rows stored at `path`. A repeated delivery has the same rows."""
     if known.schema != given.schema or not all(map(_equal, known.columns, given.columns)):
         raise other_rows_error(path)
 
 
 def _equal(known: pa.ChunkedArray, given: pa.ChunkedArray) -> bool:
-    """Compare floating-point numbers by their bits at any depth, because NaN does not equal itself."""
+    """Compare columns. Floating-point numbers are compared by their bits at any depth, because NaN does not equal
+    itself.
+    """
     bits = _as_bits(given.type)
     known, given = (pa.chunked_array([chunk.view(bits) for chunk in each.chunks], bits) for each in (known, given))
     return bool(known.equals(given))
@@ -97,8 +101,10 @@ def _as_bits(kind: pa.DataType) -> pa.DataType:
 
 
 def other_rows_error(path: Path) -> QueryError:
-    """Return the error for a repeated delivery with other rows, which come from a state that was restored from a backup."""
+    """Return the error for a repeated delivery with other rows, which come from a state that was restored from a
+    backup.
+    """
     return QueryError(
-        f"{str(path)!r} holds other results of the same epoch, as after a checkpoint was restored from a backup; give the"
-        " results a new folder, or remove what was written since"
+        f"{str(path)!r} contains other results of the same epoch, as after a checkpoint was restored from a backup; use"
+        " a new folder for the results, or remove what was written since"
     )

@@ -21,21 +21,21 @@ class Origin(Protocol):
 
     @property
     def bounded(self) -> bool:
-        """Whether all of its tuples are there when a run starts."""
+        """Return whether all tuples exist when a run starts."""
 
     @property
     def readable_whole(self) -> bool:
-        """Whether `table()` can read all tuples that are there now."""
+        """Return whether `table()` can read all current tuples."""
 
     @property
     def place(self) -> str | None:
-        """The place that it reads or, if it is static, a description of its content.
+        """Return the place that the origin reads or, if it is static, a description of its content.
 
         Another start gets the same text for the same input. None: the origin cannot tell.
         """
 
     def table(self) -> pa.Table:
-        """Return all tuples that are there now, in the schema of the source."""
+        """Return all current tuples, in the schema of the source."""
 
 
 class SourceSchema(Protocol):
@@ -68,7 +68,8 @@ class TableOrigin:
 
 
 def as_tuples(raw: pa.Table, source: SourceSchema, schema: pa.Schema) -> pa.Table:
-    """Return delivered rows as tuples with the columns of `schema`: the time is `ts`, and types are those of streams."""
+    """Return delivered rows as tuples with the columns of `schema`: the time is `ts`, and types are those of
+    streams."""
     check_schema(raw.schema, source, schema)
     fits = columns_to_read(raw.schema, source, schema)
     columns = [
@@ -84,17 +85,17 @@ def raw_names(schema: pa.Schema, source: SourceSchema) -> list[str]:
 
 
 def check_text(rows: pa.Table, source: str) -> None:
-    """Refuse strings that are not UTF-8. Spark stores any bytes as a string, but Arrow and DuckDB expect UTF-8."""
+    """Raise if a string is not UTF-8. Spark stores any bytes as a string, but Arrow and DuckDB expect UTF-8."""
     for name, column in zip(rows.column_names, rows.columns, strict=True):
         try:
             column.validate(full=True)
         except pa.ArrowInvalid as error:
-            msg = f"column {name!r} of {printable(source)} holds what is not UTF-8 text: {error}; correct it (Spark: make_valid_utf8), or keep it as binary"
+            msg = f"column {name!r} of {printable(source)} contains text that is not UTF-8: {error}; correct it (in Spark: make_valid_utf8), or use type binary"
             raise SourceError(msg) from None
 
 
 def check_schema(found: pa.Schema, source: SourceSchema, schema: pa.Schema) -> None:
-    """Raise an error if a source no longer delivers the columns that the query reads, with their types."""
+    """Raise if a source no longer delivers the columns that the query reads with their types."""
     label = printable(source.name or "a source")
     needed = [raw for name, raw in zip(schema.names, raw_names(schema, source), strict=True) if source.needs(name)]
     twice = [name for name in needed if found.names.count(name) > 1]
@@ -103,23 +104,23 @@ def check_schema(found: pa.Schema, source: SourceSchema, schema: pa.Schema) -> N
     if missing := [name for name in needed if name not in found.names]:
         msg = (
             f"the schema of {label} changed: missing {missing}, which the query reads; there are {printable(', '.join(found.names))};"
-            " what goes by the sequence of tuples (first, asof, distinct, a processor) reads every column that its input had;"
-            " write it again with all of them, a file under the same name, and start again"
+            " operators that depend on the sequence of tuples (first, asof, distinct, processors) read every column of their input;"
+            " write the data again with all of them, a file under the same name, and start again"
         )
         raise SourceError(msg)
     for name in needed:
         field, now = source.raw_schema.field(name), found.field(name).type
         if not is_same_kind(now, field):
             msg = (
-                f"column {name!r} of {label} changed its type from {field.type} to {now}, and the query reads it; write it again"
-                f" as {field.type}, a file under the same name, and start again; or, where no state has read it, give the"
+                f"column {name!r} of {label} changed its type from {field.type} to {now}, and the query reads it; write the data again"
+                f" as {field.type}, a file under the same name, and start again; or, if no state contains it, give the"
                 " source the new type (hr.files: schema=) and cast it in the query"
             )
             raise SourceError(msg)
 
 
 def columns_to_read(found: pa.Schema, source: SourceSchema, schema: pa.Schema) -> list[str]:
-    """Return the columns to read of those found, by the names that the source gives them."""
+    """Return the columns to read from those found, by the names that the source gives them."""
     there = [name for name in raw_names(schema, source) if found.names.count(name) == 1]
     return [name for name in there if is_same_kind(found.field(name).type, source.raw_schema.field(name))]
 
@@ -128,7 +129,7 @@ def is_same_kind(now: pa.DataType, field: pa.Field) -> bool:
     """Return whether a type becomes the same stream type as the declared field."""
     try:
         return bool(plain_type(now, field.name) == plain_type(field.type, field.name))
-    except QueryTypeError:  # a type that no stream carries
+    except QueryTypeError:  # a type that streams do not support
         return False
 
 
@@ -136,7 +137,7 @@ def _column(raw: pa.Table, name: str, kind: pa.DataType, source: SourceSchema) -
     try:
         return to_stream_type(raw.column(name), kind)
     except pa.ArrowInvalid as error:
-        msg = f"column {name!r} of {source.name or 'a source'} holds a value that does not fit {kind}: {error}; correct it"
+        msg = f"column {name!r} of {source.name or 'a source'} contains a value that does not fit {kind}: {error}; correct the value"
         raise SourceError(msg) from None
 
 

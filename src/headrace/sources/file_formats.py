@@ -1,11 +1,10 @@
-"""Columnar files of two kinds, opened by their footer and read by group and by column.
+"""Columnar files: Parquet and Arrow (Feather), opened by their footer and read by group and column.
 
-A group is what a file can be cut at: a row group (Parquet) or a record batch (Arrow, Feather). A group is read as a whole.
+A group is the unit that can be read on its own: a row group (Parquet) or a record batch (Arrow, Feather).
 
-Invariant: no task works on a record batch of more than `MOST_BATCH` decoded bytes; such a batch is a `SourceError`.
-
-Files are read, never mapped: a file that is truncated while it is mapped ends the process (SIGBUS) before any error could
-name the file. Columns that are not needed are not read, and what is read is copied once; a map would save that copy.
+Invariant: no task processes a record batch of more than `MOST_BATCH` decoded bytes; such a batch raises `SourceError`.
+Files are read and never memory-mapped: if a mapped file is truncated, the process ends with SIGBUS before an error
+could name the file. Unneeded columns are not read, and the columns that are read are copied once.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import pyarrow.parquet as pq
 
 from headrace.errors import SourceError
 
-# How it shows itself: UnicodeDecodeError in the names of columns, MemoryError in sizes, or in sizes that are true.
+# Damage raises UnicodeDecodeError in column names, and MemoryError for wrong or very large sizes.
 DAMAGE = (pa.ArrowException, OSError, UnicodeDecodeError, MemoryError)
-MOST_BATCH = 1 << 30  # decoded bytes of a record batch: with a copy of it, the 2 GB that DuckDB may use in a task
-OLD_FEATHER = b"FEA1"  # how it begins; version 2 is Arrow's own format
+MOST_BATCH = 1 << 30  # decoded bytes of a record batch; two copies fit into the 2 GB that DuckDB may use in a task
+OLD_FEATHER = b"FEA1"  # the first bytes of Feather version 1; version 2 is Arrow's own format
 
 
 class ColumnarFile(Protocol):
@@ -34,13 +33,13 @@ class ColumnarFile(Protocol):
     def groups(self) -> int: ...
 
     def sizes(self) -> Sequence[int]:
-        """Return about the bytes of each group; only their proportions count."""
+        """Return the approximate bytes of each group. Only their proportions matter."""
 
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
-        """Some groups; with `columns` only these, in whatever order."""
+        """Return the rows of some groups. With `columns`, only these columns, in any order."""
 
     def first_rows(self, rows: int) -> pa.Table:
-        """Return the first rows: at least `rows`, or all."""
+        """Return the first rows: at least `rows`, or all rows of the file."""
 
     def __enter__(self) -> Self: ...
 
@@ -55,10 +54,10 @@ class ParquetColumns:
     """A Parquet file, read by row groups and columns."""
 
     def __init__(self, path: Path) -> None:
-        """As one file: a data set of one costs several milliseconds more.
+        """Open the file directly, because a data set of one file costs several milliseconds more.
 
-        Spark writes times as 96 bits by default: nanoseconds, in which not every time has room, and which are whole
-        microseconds in truth.
+        Spark writes times as 96-bit nanoseconds by default, which cover a smaller range than microseconds; the values
+        are always whole microseconds.
         """
         self.file = pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
         self.schema = self.file.schema_arrow.remove_metadata()
@@ -68,14 +67,15 @@ class ParquetColumns:
         return int(self.file.num_row_groups)
 
     def sizes(self) -> list[int]:
-        """By what they are uncompressed, which is noted in one place."""
+        """Return the uncompressed sizes, which the footer contains."""
         return [self.file.metadata.row_group(group).total_byte_size for group in range(self.groups)]
 
     def read(self, first: int, stop: int, columns: Sequence[str] | None) -> pa.Table:
-        """On one thread: the other cores have windows of their own."""
+        """Read on one thread, because other cores read other windows."""
         names = None if columns is None else list(columns)
         found = self.file.read_row_groups(range(first, stop), columns=names, use_threads=False)
-        return found if names is None else found.select(names)  # "a" would bring "a.b" along
+        # selects again, because reading column "a" also returns "a.b"
+        return found if names is None else found.select(names)
 
     def first_rows(self, rows: int) -> pa.Table:
         return _enough(self.file.iter_batches(batch_size=rows), rows, self.file.schema_arrow)
@@ -93,7 +93,7 @@ class ArrowColumns:
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, pa.OSFile(str(path))
         if self.file.read_at(len(OLD_FEATHER), 0) == OLD_FEATHER:
-            raise pa.ArrowInvalid("it is Feather of version 1; .feather means version 2, the default of pyarrow")
+            raise pa.ArrowInvalid("the file is Feather version 1; only version 2, the default of pyarrow, is supported")
         self.reader = pa.ipc.open_file(self.file)
         self.schema = self.reader.schema.remove_metadata()
 
@@ -115,9 +115,9 @@ class ArrowColumns:
         return _enough((self._batch(group, readers) for group in range(self.groups)), rows, _schema_of(readers))
 
     def _readers(self, columns: Sequence[str] | None) -> list[pa.ipc.RecordBatchFileReader]:
-        """Return one reader of the columns; of a file larger than `MOST_BATCH` one for each column.
+        """Return one reader for all columns or, for a file larger than `MOST_BATCH`, one for each column.
 
-        So a record batch that is too large is found before all of it is in memory.
+        So a record batch that is too large is detected before all of it is in memory.
         """
         places = [*range(len(self.schema))] if columns is None else [self.schema.get_field_index(c) for c in columns]
         together = [[place] for place in places] if self.file.size() > MOST_BATCH else [places]
@@ -129,7 +129,7 @@ class ArrowColumns:
         size = 0
         for reader in readers:
             batch = reader.get_batch(group)
-            size += batch.get_total_buffer_size()  # nbytes would follow offsets that nobody has validated yet
+            size += batch.get_total_buffer_size()  # nbytes would use offsets that have not been validated yet
             if size > MOST_BATCH:
                 raise self._too_large(group, size)
             columns += batch.columns

@@ -1,10 +1,10 @@
-"""The ledger of a folder: which files were taken, and which files an epoch takes.
+"""The ledger of a folder: the files that were taken, and the choice of the files that an epoch takes.
 
-Invariant: a file is taken in exactly one epoch, whose manifest records it, so position and state cannot disagree. The names of
-taken files are stored in blocks, a small one for each epoch, which are merged like blocks of state.
+Invariant: a file is taken in exactly one epoch, whose manifest records it, so position and state cannot disagree. The
+names of taken files are stored in blocks, one small block per epoch, which are merged like blocks of state.
 
-A run with `once=True` takes the files of a list: those that were there when it began. The list is a block too, written in the
-first epoch and named by every later manifest, so that a run that was killed continues with the same list.
+A run with `once=True` takes only the files that existed when it began. The first epoch writes the list of these files
+as a block and every later manifest refers to it, so that a killed run continues with the same list.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from headrace.state.merge_planning import mergeable_runs
 from headrace.state.storage import Storage
 
 FILES_SCHEMA = pa.schema([("name", pa.string()), ("bytes", pa.int64()), ("modified", pa.int64())])
-MOST_EPOCH_BYTES = 256 << 20  # taken in one epoch when the user sets no number of files
+MOST_EPOCH_BYTES = 256 << 20  # bytes taken in one epoch when the user sets no number of files
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class FileLedger:
 
     reader: ClassVar[FilesReader] = FILES
     counts: ClassVar[str] = "files"
-    must_be_noted: ClassVar[bool] = False  # a folder has one beginning
+    must_be_noted: ClassVar[bool] = False  # a folder has only one possible start
     partitions: ClassVar[tuple[str, ...]] = ()
     silent_since: ClassVar[float] = -math.inf
 
     def __init__(self, origin: FilesOrigin, state: LedgerState, reader: BlockReader) -> None:
         self.origin, self.state = origin, state
         self._reader = reader
-        self._spent: Spent = {}  # folders of parts that are taken
+        self._spent: Spent = {}  # folders of parts whose files are all taken
         self._taken = {name for block in state.taken for name in self._names(block)}
         self._list: list[TakenFile] | None = None  # the only files to take, in order; None: all files
 
@@ -63,19 +63,21 @@ class FileLedger:
     def _table(self, block: Block) -> pa.Table:
         table = self._reader.open(block).table
         if not table.schema.equals(FILES_SCHEMA):
-            raise CorruptState(f"block {block.name} is no list of files: it has {table.column_names}. {REPAIR}")
+            raise CorruptState(
+                f"block {block.name} is not a list of files; its columns are {table.column_names}. {REPAIR}"
+            )
         return table
 
     def keep_to_list(self) -> None:
-        """From now on take only the files that wait now, or those of the list that the state has."""
+        """Restrict this run to the files that exist now, or to those of the list in the state."""
         listed = self.state.listed
         self._list = self._there() if listed is None else [TakenFile(**row) for row in self._table(listed).to_pylist()]
 
     def waiting(self) -> list[TakenFile]:
         """Return the files not taken yet, in order of (modification time, name), or of the list.
 
-        A file of the list that was replaced since is taken as it is now. A file of the list that is missing stays in the
-        result; reading it is an error that names it.
+        If a file of the list was replaced, its current version is taken. If a file of the list is missing, it remains
+        in the result, and reading it raises an error that names it.
         """
         there = self._there()
         if self._list is None:
@@ -87,7 +89,9 @@ class FileLedger:
         return [TakenFile(name, s.st_size, s.st_mtime_ns) for name, s in self.origin.names(self._taken, self._spent)]
 
     def choose(self, waiting: Sequence[TakenFile], ahead: Collection[str] = ()) -> list[TakenFile]:
-        """Return the files of one epoch: the number that the user gave, or those that fit the limit of bytes; at least one."""
+        """Return the files of one epoch: at most `files_per_epoch`, or as many as fit the limit of bytes, but at least
+        one.
+        """
         if self.origin.files_per_epoch:
             return list(waiting[: self.origin.files_per_epoch])
         ends = accumulate(file.bytes for file in waiting)
@@ -103,7 +107,7 @@ class FileLedger:
         return self.origin.folder / file.name
 
     def record(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> LedgerState:
-        """Return what a manifest stores: all taken files, `files` included, and the list if there is one."""
+        """Return what a manifest stores: all taken files, including `files`, and the list if there is one."""
         return LedgerState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
 
     def _record_taken(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> tuple[Block, ...]:
@@ -121,12 +125,12 @@ class FileLedger:
         return self.state.listed or _write(storage, epoch, _as_table(self._list))
 
     def accept(self, state: LedgerState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
-        """Note that the epoch is committed."""
+        """Record that the epoch is committed."""
         self.state = state
         self._taken |= {f.name for f in files}
 
     def hurry(self) -> None:
-        """Do nothing: a folder is never waited for."""
+        """Do nothing: reading a folder never waits."""
 
 
 def _as_table(files: Sequence[TakenFile]) -> pa.Table:

@@ -1,8 +1,8 @@
 """Pieces of files, and the reader that reads them in tasks (`headrace.sources.kafka.reader` reads topics).
 
-Invariant: the pieces of a file have each of its rows exactly once, whatever their size. Every file has at least one piece,
-so that a task checks its schema. Sizes from a footer are not trusted: wrong ones make pieces too large or too small. A
-file that is no larger than a physical window is one piece, and cutting it does not open the file.
+Invariant: the pieces of a file contain each of its rows exactly once, whatever their size. Every file has at least one
+piece, so that a task checks its schema. Sizes from a footer are not trusted: wrong sizes make pieces too large or too
+small. A file that is no larger than a physical window is one piece, and cutting it does not open the file.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from headrace.sources import protocol
 from headrace.sources.file_formats import DAMAGE, ColumnarFile, open_columnar
 from headrace.sources.files import check_unchanged, checked_rows, unreadable
 
-ColumnsOfSchema = Callable[[pa.Schema], Sequence[str]]  # checks the schema of a file; returns the columns to read
+ColumnsOfSchema = Callable[[pa.Schema], Sequence[str]]  # checks the schema of a file and returns the columns to read
 
 
 @dataclass(frozen=True)
 class FilePiece:
-    """The groups `first` to `stop` - 1 of a file: row groups or record batches. `stop` None: all from `first` on."""
+    """The groups `first` to `stop` - 1 of a file: row groups or record batches. `stop` None: all groups from `first`."""
 
     path: str
-    bytes: int  # of the file, when it was taken
+    bytes: int  # size of the file when it was taken
     modified: int  # nanoseconds
-    size: int  # bytes of the piece, about
+    size: int  # approximate bytes of the piece
     first: int = 0
     stop: int | None = None
 
@@ -48,7 +48,7 @@ def cut_file(path: Path, bytes: int, modified: int, most: int) -> list[FilePiece
 
 
 class FileToRead(NamedTuple):
-    """A file that an epoch takes, with the size and time that it had then."""
+    """A file that an epoch takes, with its size and modification time when it was taken."""
 
     source: str
     path: Path
@@ -77,7 +77,7 @@ FILES = FilesReader()
 
 def _pieces(whole: FilePiece, file: ColumnarFile, most: int) -> Iterator[FilePiece]:
     sizes = [max(size, 0) for size in file.sizes()]
-    scale = whole.bytes / max(sum(sizes), 1)  # as they are in the file, compressed
+    scale = whole.bytes / max(sum(sizes), 1)  # converts uncompressed sizes to sizes in the file
     first, held = 0, 0
     for group, size in enumerate(int(given * scale) for given in sizes):
         if group > first and held + size > most:
@@ -89,7 +89,7 @@ def _pieces(whole: FilePiece, file: ColumnarFile, most: int) -> Iterator[FilePie
 
 
 def read_pieces(path: Path, pieces: Iterable[FilePiece], wanted: ColumnsOfSchema) -> Iterator[pa.Table]:
-    """Yield the rows of pieces of one file. Raise an error if the file changed since it was taken."""
+    """Yield the rows of pieces of one file. Raise if the file has changed since it was taken."""
     try:
         with open_columnar(path) as file:
             for piece in pieces:
@@ -104,5 +104,5 @@ def read_pieces(path: Path, pieces: Iterable[FilePiece], wanted: ColumnsOfSchema
 def _read(file: ColumnarFile, piece: FilePiece, columns: Sequence[str]) -> pa.Table:
     stop = file.groups if piece.stop is None else piece.stop
     if stop > file.groups:
-        raise pa.ArrowInvalid(f"it has {file.groups} groups of rows, not {stop}")
+        raise pa.ArrowInvalid(f"the file has {file.groups} groups of rows; expected at least {stop}")
     return checked_rows(file.read(piece.first, stop, columns))

@@ -1,8 +1,9 @@
-"""Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`; also `epoch-*/part-*` in folders of it.
+"""Columnar files in a folder as a source: `*.parquet`, `*.arrow`, `*.feather`, and `epoch-*/part-*` in its subfolders.
 
-A task is handed pieces of files by name (`headrace.sources.file_pieces`) and reads the columns itself. A file is taken once,
-in the order of (modification time, name), or of names alone, and must be complete when its name appears: write it under a
-name that begins with `_` or `.`, then rename it. So must an `epoch-*` folder, with all its parts: `sinks.parquet(parts=True)` writes such.
+A task receives pieces of files by name (`headrace.sources.file_pieces`) and reads the columns itself. Each file is
+taken once, in the order of (modification time, name), or of names alone. A file must be complete when its name appears:
+write it under a name that begins with `_` or `.`, then rename it. The same holds for an `epoch-*` folder with all its
+parts, which `sinks.parquet(parts=True)` writes.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ from headrace.state.blocks import BlockReader
 from headrace.state.manifest import LedgerState
 from headrace.support.paths import given_path
 
-LOOKED_AT = 1_000  # rows of the first file, when a query is built
+LOOKED_AT = 1_000  # rows of the first file that are checked when a query is built
 FILE_ORDERS = ("modified", "name")
 ENDINGS = (".parquet", ".arrow", ".feather")
-QUIET = 2_000_000_000  # nanoseconds: two changes that are closer may have one modification time
-Spent = dict[str, int]  # folder of parts: its modification time, in nanoseconds
+QUIET = 2_000_000_000  # nanoseconds; closer changes may have the same modification time
+Spent = dict[str, int]  # folder of parts -> its modification time in nanoseconds
 
 
 @dataclass(frozen=True)
 class FilesOrigin:
-    """A folder that may grow."""
+    """A folder of files that may grow."""
 
     spark: Any
     folder: Path
     files_per_epoch: int | None
-    given: pa.Schema | None = None  # what the user says that the files have
-    by_name: bool = False  # the order in which they are taken; else by when they were last changed
+    given: pa.Schema | None = None  # schema given by the user
+    by_name: bool = False  # True: files are taken in order of name; False: of modification time
 
     driven = "files"
     state_type = LedgerState
-    bounded = False  # a run follows it as it grows
-    readable_whole = True  # `collect` and `reference` read what is there now
+    bounded = False  # a run follows the folder as it grows
+    readable_whole = True  # `collect` and `reference` read its current files
 
     def ledger(self, state: LedgerState, reader: BlockReader) -> Any:
         from headrace.sources.file_ledger import FileLedger
@@ -54,7 +55,7 @@ class FilesOrigin:
     if_moved = "if it was moved: put a symbolic link there"
 
     def is_at(self, place: str) -> bool:
-        """A folder that was moved is the same if the old path still leads to it."""
+        """Return whether this folder is the one at `place`, for example through a symbolic link at its old path."""
         try:
             return self.folder.samefile(place)
         except (OSError, ValueError):
@@ -65,14 +66,14 @@ class FilesOrigin:
         return str(self.folder)
 
     def entries(self) -> list[tuple[Path, os.stat_result]]:
-        """The files that are there now, in the order in which they are taken."""
+        """Return the current files in the order in which they are taken."""
         return [(self.folder / name, stat) for name, stat in self.names()]
 
     def names(self, besides: Set[str] = frozenset(), spent: Spent | None = None) -> list[tuple[str, os.stat_result]]:
-        """The same by name, without some: a long run looks at its folder often, and has taken most of it.
+        """Return the current files by name, except `besides`, which for a long run are most of them.
 
-        spent: folders of which nothing is left, and when they last changed; until they change again they are not looked
-        into. Those that are found so are added.
+        spent: folders without remaining files and their modification times. A folder is not listed again until it
+        changes; newly spent folders are added.
         """
         spent = {} if spent is None else spent
         found: list[tuple[str, os.stat_result]] = []
@@ -88,9 +89,9 @@ class FilesOrigin:
     def _parts(self, folder: os.DirEntry[str], besides: Set[str], spent: Spent) -> list[tuple[str, os.stat_result]]:
         try:
             path = self.folder / folder.name
-            changed = path.stat().st_mtime_ns  # before its parts: who comes later changes it again
+            changed = path.stat().st_mtime_ns  # read before listing the parts: a later change sets a newer time
             entries = [] if spent.get(folder.name) == changed else _scanned(path)
-        except FileNotFoundError:  # removed while we looked: what was in it is taken, or was never there
+        except FileNotFoundError:  # the folder was removed meanwhile, after its files were taken
             return []
         found: list[tuple[str, os.stat_result]] = []
         for entry in entries:
@@ -109,7 +110,9 @@ class FilesOrigin:
             return self.given
         files = self.listing()
         if not files:
-            msg = f"no *.parquet, *.arrow or *.feather file in {str(self.folder)!r} to learn the schema from; give schema="
+            msg = (
+                f"no *.parquet, *.arrow or *.feather file in {str(self.folder)!r} to read the schema from; give schema="
+            )
             raise QueryError(msg)
         schema = read_schema(files[0])
         if any(getattr(field.type, "unit", None) == "ns" for field in schema):
@@ -117,19 +120,21 @@ class FilesOrigin:
         return schema
 
     def table(self) -> pa.Table:
-        """All that is there now, whatever the order of columns or the encoding in each file; all have the same columns."""
+        """Return the current rows of all files. Files must have the same columns; their order and encoding may differ."""
         schema = self.schema()
         tables = [self._plain(path, table, schema) for path, table in zip(self.listing(), self.tables(), strict=True)]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
     def tables(self) -> list[pa.Table]:
-        """The same, each file as it is."""
+        """Return the current files as separate tables, unconverted."""
         return [read_file(path) for path in self.listing()]
 
     def _plain(self, path: Path, table: pa.Table, schema: pa.Schema) -> pa.Table:
         if sorted(table.column_names) != sorted(schema.names):
             names = ", ".join(table.column_names)
-            raise SourceError(f"the schema changed: {str(path)!r} has {names}, others {', '.join(schema.names)}")
+            raise SourceError(
+                f"the schema changed: {str(path)!r} has {names}, but other files have {', '.join(schema.names)}"
+            )
         try:
             return table.select(schema.names).cast(schema)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
@@ -145,13 +150,13 @@ def _listed(folder: Path) -> list[os.DirEntry[str]]:
     try:
         return _scanned(folder)
     except OSError as error:
-        msg = f"the folder {str(folder)!r} cannot be listed: {error.strerror}; put it back and start again"
+        msg = f"the folder {str(folder)!r} cannot be listed: {error.strerror}; restore it and start again"
         raise SourceError(msg) from None
 
 
 def _with_stat(entry: os.DirEntry[str], name: str, folder: Path) -> list[tuple[str, os.stat_result]]:
     _check_name(name, folder)
-    with contextlib.suppress(FileNotFoundError):  # removed while we looked
+    with contextlib.suppress(FileNotFoundError):  # the file was removed meanwhile
         return [(name, entry.stat())]
     return []
 
@@ -181,7 +186,7 @@ def checked_folder(folder: str | os.PathLike[str]) -> Path:
 
 
 def checked_order(order: str) -> bool:
-    """Whether files are taken by name."""
+    """Return whether files are taken in order of name."""
     if order not in FILE_ORDERS:
         raise QueryError(f"order must be one of {', '.join(FILE_ORDERS)}; found {order!r}")
     return order == "name"
@@ -202,7 +207,9 @@ def read_schema(path: Path) -> pa.Schema:
 
 
 def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
-    """All rows of a file; with `expected` (bytes, modification time in nanoseconds) only if it is still that file."""
+    """Return all rows of a file. With `expected` (bytes, modification time in nanoseconds), raise if the file has
+    changed.
+    """
     try:
         with open_columnar(path) as file:
             table = checked_rows(file.read(0, file.groups, None))
@@ -214,7 +221,7 @@ def read_file(path: Path, expected: tuple[int, int] | None = None) -> pa.Table:
 
 
 def read_head(path: Path, rows: int) -> pa.Table:
-    """The first rows of a file, without reading all of it."""
+    """Return the first rows of a file without reading all of it."""
     try:
         with open_columnar(path) as file:
             return checked_rows(file.first_rows(rows).slice(0, rows))
@@ -223,27 +230,27 @@ def read_head(path: Path, rows: int) -> pa.Table:
 
 
 def checked_rows(table: pa.Table) -> pa.Table:
-    """Return rows that were read of a file, if they are valid. Arrow itself does not check offsets and UTF-8."""
+    """Return the rows read from a file after validation, because Arrow itself does not check offsets and UTF-8."""
     table.validate(full=True)
     return table.replace_schema_metadata(None)
 
 
 def check_unchanged(path: Path, expected: tuple[int, int]) -> None:
-    """Refuse a file whose size or modification time has changed."""
+    """Raise if the size or modification time of a file has changed."""
     try:
         stat = path.stat()
     except OSError as error:
         raise unreadable(path, error) from None
     if (stat.st_size, stat.st_mtime_ns) != expected:
-        msg = f"the file {str(path)!r} was changed while it was being taken; write a file once, under a name that begins with '_', then rename it; start again"
+        msg = f"the file {str(path)!r} was changed while it was being read; write each file once, under a name that begins with '_', then rename it, and start again"
         raise SourceError(msg)
 
 
 def unreadable(path: Path, error: Exception) -> SourceError:
     if not path.exists():
-        return SourceError(f"the file {str(path)!r} is gone before it was processed; put it back")
+        return SourceError(f"the file {str(path)!r} was deleted before it was processed; restore it")
     reason = str(error).splitlines()[0] if str(error) else type(error).__name__
     if isinstance(error, MemoryError):
-        msg = f"cannot read {str(path)!r}, it needs too much memory: {reason}; write it with smaller row groups or record batches, or give tasks more memory, and start again"
+        msg = f"cannot read {str(path)!r}, because it needs too much memory: {reason}; write it with smaller row groups or record batches, or give tasks more memory, and start again"
         return SourceError(msg)
-    return SourceError(f"cannot read {str(path)!r}: {reason}; replace the file by a good one and start again")
+    return SourceError(f"cannot read {str(path)!r}: {reason}; replace the file by an intact one and start again")

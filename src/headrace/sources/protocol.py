@@ -1,16 +1,15 @@
-"""The interface of sources that headrace drives itself, from their origin to the rows that a task reads.
+"""The interface of sources that headrace drives itself, from the origin to the rows that a task reads.
 
-    DrivenOrigin    the source as the user named it; it makes the ledger
-    Ledger          in the driver: what waits, what an epoch takes of it, and what was taken, which the manifest holds
-    Item            what a ledger lists and chooses from: a file (`TakenFile`), a range of offsets (`OffsetRange`)
-    TakenInput      an item that an epoch takes, with its source (`FileToRead`, `TakenOffsets`); `Ledger.inputs` makes it
-    Piece           what one task reads at once (`FilePiece`, `OffsetPiece`); `TakenInput.pieces` makes it
-    Reader          in the tasks: reads the rows of pieces
-    ReadRows        the rows that a reader yields, with facts about them
-    PhysicalWindow  the same with their source: what `run_splitter` processes at once
+    DrivenOrigin    the source as the user defined it; it creates the ledger Ledger          in the driver: what waits,
+    what an epoch takes of it, and what was taken, which the manifest stores Item            what a ledger lists and
+    chooses from: a file (`TakenFile`), a range of offsets (`OffsetRange`) TakenInput      an item that an epoch takes,
+    with its source (`FileToRead`, `TakenOffsets`); `Ledger.inputs` creates it Piece           what one task reads at
+    once (`FilePiece`, `OffsetPiece`); `TakenInput.pieces` creates it Reader          in the tasks: reads the rows of
+    pieces ReadRows        the rows that a reader yields, with facts about them PhysicalWindow  these rows with their
+    source: what `run_splitter` processes at once
 
-Invariant: what was taken is stored in the manifest of the epoch that took it and nowhere else, so position and state cannot
-disagree. The rows of a piece depend on the piece alone, so a second attempt of a task reads the same rows.
+Invariant: what was taken is stored in the manifest of the epoch that took it and nowhere else, so position and state
+cannot disagree. The rows of a piece depend on the piece alone, so a second attempt of a task reads the same rows.
 """
 
 from __future__ import annotations
@@ -25,14 +24,15 @@ from headrace.state.blocks import BlockReader
 from headrace.state.manifest import TakenState
 from headrace.state.storage import Storage
 
-Item: TypeAlias = Any  # only the ledger knows its type
-Wanted = Callable[[str, pa.Schema], Sequence[str]]  # (location, schema of rows there) -> the columns to read; it checks
-UNPARTITIONED = ""  # the one partition of a source that has none
+Item: TypeAlias = Any  # only the ledger knows the type
+# (location, schema of the rows there) -> the columns to read; raises if the schema does not fit
+Wanted = Callable[[str, pa.Schema], Sequence[str]]
+UNPARTITIONED = ""  # the only partition of a source without partitions
 
 
 @dataclass(frozen=True)
 class UnreadMessages:
-    """Messages that could not be read as tuples: as they came, and the reason for each."""
+    """Messages that could not be decoded: their raw content and the reason for each."""
 
     tuples: pa.Table
     why: tuple[str, ...]
@@ -65,7 +65,7 @@ class ReadRows:
 
     rows: pa.Table
     arrived: float | None = None  # seconds; for latency only
-    location: str | None = None  # the file or offsets that the rows come from, for errors
+    location: str | None = None  # the file or offsets of the rows, for error messages
     partition: str = UNPARTITIONED
     unread: UnreadMessages | None = None
     amount: MessageAmount = NO_MESSAGES
@@ -78,24 +78,24 @@ class PhysicalWindow:
     source: str
     rows: pa.Table
     arrived: float | None = None  # seconds; for latency only
-    location: str | None = None  # the file or messages that the rows come from, for errors
+    location: str | None = None  # the file or messages of the rows, for error messages
     partition: str = UNPARTITIONED
-    unread: UnreadMessages | None = None  # messages of the window that could not be read
+    unread: UnreadMessages | None = None  # messages of the window that could not be decoded
     amount: MessageAmount = NO_MESSAGES
-    is_checked: bool = False  # the reader has checked that texts are UTF-8
+    is_checked: bool = False  # True: the reader has checked that texts are UTF-8
 
     @staticmethod
     def of(source: str, read: ReadRows) -> PhysicalWindow:
-        """Return what a reader has read of a source as a physical window."""
+        """Return the rows that a reader has read from a source as a physical window."""
         return PhysicalWindow(source, **vars(read), is_checked=True)
 
 
 class Piece(Protocol):
-    """What one task reads at once: a dataclass of plain values."""
+    """The unit that one task reads at once: a dataclass of plain values."""
 
     @property
     def size(self) -> int:
-        """About how many bytes the piece has."""
+        """Return the approximate bytes of the piece."""
 
 
 class TakenInput(Protocol):
@@ -103,14 +103,14 @@ class TakenInput(Protocol):
 
     @property
     def source(self) -> str:
-        """The name of the source."""
+        """Return the name of the source."""
 
     @property
     def bytes(self) -> int:
-        """About how many bytes the item has."""
+        """Return the approximate bytes of the item."""
 
     def pieces(self, most: int) -> Sequence[Piece]:
-        """Return pieces of about `most` bytes at most, which together have each row exactly once."""
+        """Return pieces of at most about `most` bytes, which together contain each row exactly once."""
 
 
 class Reader(Protocol):
@@ -127,68 +127,70 @@ class Reader(Protocol):
 
 
 class Ledger(Protocol):
-    """What was taken of one source, and the choice of what the next epoch takes."""
+    """The record of what was taken from one source, and the choice of what the next epoch takes."""
 
     @property
     def counts(self) -> str:
-        """What the items are counted in: files or messages."""
+        """Return the unit of the items: files or messages."""
 
     @property
     def must_be_noted(self) -> bool:
-        """Whether a manifest must hold the beginning of the source before any tuple arrives."""
+        """Return whether a manifest must record the start of the source before any tuple arrives."""
 
     @property
     def state(self) -> TakenState:
-        """What was taken, as the newest manifest has it."""
+        """Return what was taken, as in the newest manifest."""
 
     @property
     def reader(self) -> Reader:
-        """The reader of its pieces."""
+        """Return the reader of its pieces."""
 
     @property
     def partitions(self) -> Collection[str]:
-        """The partitions known so far, each with an order of its own; empty: the source has no partitions."""
+        """Return the partitions known so far, each with a separate order of tuples. Empty: the source has no
+        partitions.
+        """
 
     @property
     def silent_since(self) -> float:
-        """The earliest time, by this machine's monotonic clock, from which a missing tuple counts as silence."""
+        """Return the monotonic time before which missing tuples do not count as silence."""
 
     def keep_to_list(self) -> None:
-        """From now on take only what waits now, or what was listed when this was first called for this state."""
+        """Restrict this run to what waits now, or to what was listed when this was first called for this state."""
 
     def waiting(self) -> Sequence[Item]:
-        """Return what could be taken, in order. Raises `SourceAway` if the run ends before the source answers."""
+        """Return what could be taken, in order. Raise `SourceAway` if the run ends before the source answers."""
 
     def choose(self, waiting: Sequence[Item], ahead: Collection[str] = ()) -> Sequence[Item]:
-        """Return what one epoch takes of `waiting`, without the partitions that are `ahead`."""
+        """Return what one epoch takes from `waiting`, without the partitions that are `ahead`."""
 
     def remaining(self, waiting: Sequence[Item], chosen: Sequence[Item]) -> Mapping[str, int]:
-        """Return for each partition how much waits that was not chosen."""
+        """Return for each partition how much of `waiting` was not chosen."""
 
     def inputs(self, source: str, chosen: Sequence[Item]) -> Sequence[TakenInput]:
         """Return the chosen items as the inputs of an epoch."""
 
     def record(self, storage: Storage, epoch: int, chosen: Sequence[Item]) -> TakenState:
-        """Return what the manifest of `epoch` stores: everything taken so far, `chosen` included."""
+        """Return what the manifest of `epoch` stores: everything taken so far, including `chosen`."""
 
     def accept(self, state: TakenState, chosen: Sequence[Item], read: MessageAmount) -> None:
-        """Note that the epoch is committed, in which tasks have read this amount of messages."""
+        """Record that the epoch is committed, in which tasks read this amount of messages."""
 
     def hurry(self) -> None:
-        """Stop waiting for servers, because the run is to end."""
+        """Stop waiting for servers, because the run must end."""
 
 
 class DrivenOrigin(Protocol):
     """The origin of a source that headrace drives."""
 
-    state_type: type[Any]  # of what a manifest stores of it
-    if_moved: str  # what the user can do if its data was moved; empty: nothing
+    state_type: type[Any]  # type of its section in a manifest
+    if_moved: str  # hint for a user whose data was moved; empty: there is none
 
     def ledger(self, state: TakenState, reader: BlockReader) -> Ledger:
         """Return the ledger of the source, which continues from `state`."""
 
     def is_at(self, place: str) -> bool:
-        """Return whether it reads what is at `place`, though its own place may have another name now."""
+        """Return whether the origin reads the data at `place`, although its own place may now have another name."""
 
 
 def is_driven(origin: object) -> bool:
@@ -197,5 +199,5 @@ def is_driven(origin: object) -> bool:
 
 
 def driven_sources(origins: Mapping[str, Any]) -> dict[str, DrivenOrigin]:
-    """Return those of some origins, by source, that headrace drives."""
+    """Return the origins, by source, that headrace drives."""
     return {name: origin for name, origin in origins.items() if is_driven(origin)}

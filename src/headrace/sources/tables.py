@@ -1,8 +1,8 @@
-"""Tables beside streams: rows without time, read as a whole whenever a version of them is wanted.
+"""Tables for joins with streams: rows without event time, read as a whole for each version.
 
-Invariant: what `rows` gives is all that the table held at one moment, as far as that can be told (a folder whose files changed
-while they were read is not one), in the columns and types that the query was built for. Columns that the query does not know
-are left out; one that is missing, or of another type, is an error.
+Invariant: `table_rows` returns the whole content of the table at one moment, as far as that can be checked (a folder
+whose files changed during the read raises), in the columns and types that the query was built for. Columns unknown to
+the query are dropped. A column that is missing or has another type raises.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from headrace.sources import check_text, is_same_kind, to_stream_type
 from headrace.sources.files import ENDINGS, FilesOrigin, read_file, read_schema
 from headrace.support.paths import given_path
 
-Part = tuple[str, pa.Table]  # where it is from, for people, and its rows
+Part = tuple[str, pa.Table]  # (location for messages, rows)
 
 
 class TableSource(Protocol):
@@ -28,21 +28,21 @@ class TableSource(Protocol):
 
     @property
     def place(self) -> str:
-        """A description of what it reads, for messages."""
+        """Return a description of what the table reads, for messages."""
 
     @property
     def renewable(self) -> bool:
-        """Whether reading it again may find something else."""
+        """Return whether reading the table again may return other rows."""
 
     def schema(self) -> pa.Schema:
-        """As it is now, in its own types."""
+        """Return the current schema in the origin's own types."""
 
     def parts(self) -> list[Part]:
-        """All of it as it is now, in the columns and types that each part of it has."""
+        """Return the whole current content, in the columns and types of each part."""
 
 
 class FolderTable:
-    """The columnar files of a folder, together."""
+    """The columnar files of a folder as one table."""
 
     renewable = True
 
@@ -61,7 +61,7 @@ class FolderTable:
         if not before:
             raise SourceError(
                 f"there is no *.parquet, *.arrow or *.feather file in {self._files.place!r};"
-                " a table without rows is a file without rows"
+                " for a table without rows write a file without rows"
             )
         found = [(f"file {path!r}", read_file(Path(path), (size, changed))) for path, size, changed in before]
         if self._listed() != before:
@@ -91,12 +91,12 @@ class FileTable:
         try:
             stat = self._path.stat()
         except OSError as error:
-            raise SourceError(f"the file {str(self._path)!r} cannot be read: {error.strerror}; put it back") from None
+            raise SourceError(f"the file {str(self._path)!r} cannot be read: {error.strerror}; restore it") from None
         return [(self.place, read_file(self._path, (stat.st_size, stat.st_mtime_ns)))]
 
 
 class ArrowTable:
-    """An Arrow table, or a function that returns one: for tests and small experiments."""
+    """An Arrow table, or a function that returns one, for tests and small experiments."""
 
     def __init__(self, given: pa.Table | Callable[[], pa.Table]) -> None:
         self._given = given
@@ -112,7 +112,9 @@ class ArrowTable:
 
 
 def mounted_table(place: str | os.PathLike[str], *, may_be_away: bool = False) -> FolderTable | FileTable:
-    """Return the origin of a path on this machine. If it does not exist now, its name decides between folder and file."""
+    """Return the origin of a path on this machine. If the path does not exist, its name decides between folder and
+    file.
+    """
     path = given_path(place, "the folder of hr.table")
     columnar = path.name.endswith(ENDINGS)
     if path.is_dir() or (may_be_away and not path.exists() and not columnar):
@@ -121,28 +123,28 @@ def mounted_table(place: str | os.PathLike[str], *, may_be_away: bool = False) -
         raise QueryError(f"{str(path)!r} does not exist; hr.table takes a folder of columnar files, or one such file")
     if not columnar:
         endings = ", ".join(f"*{ending}" for ending in ENDINGS)
-        raise QueryError(f"{str(path)!r} is no columnar file; hr.table takes {endings}, or a folder of them")
+        raise QueryError(f"{str(path)!r} is not a columnar file; hr.table takes {endings}, or a folder of them")
     return FileTable(path.absolute())
 
 
 def table_schema(raw: pa.Schema) -> pa.Schema:
-    """The columns of a table in the types that streams carry."""
+    """Return the schema of a table in the types of streams."""
     if not len(raw):
         raise QueryError("a table needs at least one column; found none")
     return pa.schema([pa.field(field.name, plain_type(field.type, field.name)) for field in raw])
 
 
 def table_rows(source: TableSource, schema: pa.Schema, name: str) -> pa.Table:
-    """All rows of a table as it is now, with these columns."""
+    """Return all current rows of a table, with these columns."""
     return pa.concat_tables(_in_schema(part, where, schema, name) for where, part in source.parts())
 
 
 def _in_schema(found: pa.Table, where: str, schema: pa.Schema, name: str) -> pa.Table:
-    """A part of it; a value is never brought to another type."""
+    """Return a part of the table in the schema. Values are never converted to another type."""
     for field in schema:
         if found.schema.names.count(field.name) != 1:
             names = ", ".join(found.column_names)
-            raise SourceError(f"table {name} has no one column {field.name!r} any more; {where} has {names}")
+            raise SourceError(f"table {name} no longer has exactly one column {field.name!r}; {where} has {names}")
         now = found.schema.field(field.name)
         if not is_same_kind(now.type, field):
             raise SourceError(
@@ -153,4 +155,4 @@ def _in_schema(found: pa.Table, where: str, schema: pa.Schema, name: str) -> pa.
     try:
         return pa.table([to_stream_type(found.column(f.name), f.type) for f in schema], schema=schema)
     except pa.ArrowInvalid as error:
-        raise SourceError(f"table {name} holds a value that its columns do not, in {where}: {error}") from None
+        raise SourceError(f"table {name} contains a value that does not fit its column, in {where}: {error}") from None

@@ -1,1 +1,1 @@
-"""spark"""
+"""The engine on Spark: sessions, jobs, DataFrames, executors and the JVM."""

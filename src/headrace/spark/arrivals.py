@@ -1,7 +1,7 @@
-"""The rows of DataFrames in the order in which Spark delivers them, for `peek`; nothing is stored or committed.
+"""The rows of DataFrames in the order in which Spark delivers them, for `peek`. Nothing is stored or committed.
 
-A static DataFrame is read one partition at a time, as far as the caller asks. A streaming one is read by a query of Spark
-that has a temporary checkpoint, which the caller deletes.
+A static DataFrame is read one partition at a time, as far as the caller requests. A streaming one is read by a Spark
+query with a temporary checkpoint, which the caller deletes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from headrace.spark import job as engine
 from headrace.task.messages import unpack
 
 Arrived = tuple[str, pa.Table]  # (source, rows as the source delivers them)
-MOST_WAITING = 4  # tables that wait for the caller
-START_SECONDS = 60.0  # seconds, at most, in which Spark starts a query
-STOP_SECONDS = 60.0  # seconds that the end waits for a batch that Spark has begun
-PAUSE = 0.02  # seconds between two looks
+MOST_WAITING = 4  # tables queued for the caller
+START_SECONDS = 60.0  # seconds within which Spark must start a query
+STOP_SECONDS = 60.0  # seconds to wait at the end for a batch that Spark has begun
+PAUSE = 0.02  # seconds between two polls
 
 
 def static_arrivals(sources: Mapping[str, Source], columns: dataframes.Columns) -> Iterator[Arrived]:
@@ -37,13 +37,13 @@ def static_arrivals(sources: Mapping[str, Source], columns: dataframes.Columns) 
 
 
 class StreamArrivals:
-    """The rows of streaming DataFrames, while a query of Spark runs."""
+    """The rows of streaming DataFrames, while a Spark query runs."""
 
     def __init__(self, sources: Mapping[str, Source], columns: dataframes.Columns, checkpoint: Path) -> None:
         engine.keep_refusals_quiet()
         self._arrived: queue.Queue[Arrived] = queue.Queue(MOST_WAITING)
         self._done = threading.Event()
-        self._refused = threading.Event()  # no batch is under way any more
+        self._refused = threading.Event()  # no batch is in progress any more
         self._spark = next(iter(sources.values())).origin.spark
         writer = dataframes.stream_rows(sources, columns).writeStream.foreachBatch(self._on_batch)
         self._query: Any = writer.option("checkpointLocation", str(checkpoint)).start()
@@ -53,7 +53,7 @@ class StreamArrivals:
             self._put((name, unpack(body)))
             if self._done.is_set():
                 break
-        if self._done.is_set():  # Spark must not start another batch
+        if self._done.is_set():  # prevents Spark from starting another batch
             self._refused.set()
             raise EngineError(engine.await_interrupt(self._spark))
 
@@ -64,7 +64,7 @@ class StreamArrivals:
                 return
 
     def await_first_look(self) -> None:
-        """Wait until Spark has read something, or has looked at the sources and found nothing."""
+        """Wait until Spark has read something, or has polled the sources and found nothing."""
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline and self._query.isActive and self._arrived.empty():
             if self._query.status["message"].startswith("Waiting"):
@@ -72,7 +72,7 @@ class StreamArrivals:
             time.sleep(PAUSE)
 
     def next(self, timeout: float) -> Arrived | None:
-        """Return the rows that arrive next; None: no rows arrived in time. Raises what ended the query."""
+        """Return the next rows that arrive, or None after the timeout. Raise the error that ended the query."""
         try:
             return self._arrived.get(timeout=timeout)
         except queue.Empty:
@@ -84,7 +84,7 @@ class StreamArrivals:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop the query between two batches: Spark reports a job that is interrupted at length."""
+        """Stop the query between two batches, because Spark logs interrupted jobs at length."""
         self._done.set()
         deadline = time.monotonic() + STOP_SECONDS
         while time.monotonic() < deadline and self._query.isActive and self._query.status["isTriggerActive"]:

@@ -1,4 +1,4 @@
-"""Spark as the cluster of a run: jobs for epochs, and its own query for streaming DataFrames."""
+"""Spark as the cluster of a run: jobs for epochs, and a query for streaming DataFrames."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from headrace.spark import job as engine
 from headrace.task.epoch import Epoch
 from headrace.task.messages import Message
 
-LOOKING = ("Waiting", "Getting offsets")  # how Spark's words begin while it has found no tuples yet
+LOOKING = ("Waiting", "Getting offsets")  # beginnings of Spark's status message before it has found tuples
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SparkCluster:
         self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool
     ) -> SparkFeed:
         engine.keep_refusals_quiet()
-        checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would leave it open to others
+        checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would create it with access for others
         writer = dataframes.stream_rows(sources, self.columns).writeStream.foreachBatch(on_batch)
         writer = writer.option("checkpointLocation", str(checkpoint))
         if once:

@@ -1,6 +1,7 @@
-"""What differs between Spark 4.0 and 4.3: the only module that asks which Spark this is.
+"""The differences between Spark 4.0 and 4.3. This is the only module that checks Spark's version.
 
-Whatever else the engine uses of Spark, all of them have: `make test SPARK=4.0` and its like try it.
+All other features of Spark that the engine uses exist in every supported version; `make test SPARK=4.0` and similar
+targets test them.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from headrace.errors import EngineError
 Version = tuple[int, int]
 
 OLDEST: Version = (4, 0)
-WITH_SOCKETS: Version = (4, 1)  # the first that can speak to its Python workers through Unix domain sockets
+WITH_SOCKETS: Version = (4, 1)  # first version that can connect to Python workers through Unix domain sockets
 SOCKETS = "spark.python.unix.domain.socket.enabled"
 SOCKET_FOLDER = "spark.python.unix.domain.socket.dir"
-ZONES: Version = (4, 2)  # the first that is told the time zone of a schema; before it, that is UTC
+ZONES: Version = (4, 2)  # first version that takes the time zone of a schema as an argument; older versions use UTC
 
 
 def version_of(text: str) -> Version:
@@ -30,14 +31,12 @@ def version_of(text: str) -> Version:
     """
     found = re.match(r"(\d+)\.(\d+)", text)
     if found is None:
-        raise EngineError(
-            f"this pyspark calls its version {text!r}, which headrace cannot read; install pyspark 4.0 to 4.3"
-        )
+        raise EngineError(f"pyspark has the version {text!r}, which headrace cannot parse; install pyspark 4.0 to 4.3")
     return int(found[1]), int(found[2])
 
 
 def supported_version(text: str) -> Version:
-    """Which Spark this is; one that is too old is refused before something that it lacks is missed."""
+    """Return the version of Spark. Raise if it is too old."""
     version = version_of(text)
     if version < OLDEST:
         raise EngineError(
@@ -50,12 +49,12 @@ VERSION = supported_version(pyspark.__version__)
 
 
 def has_sockets(version: Version = VERSION) -> bool:
-    """Whether Spark can speak to its Python workers through Unix domain sockets; before 4.1 there is only TCP."""
+    """Return whether Spark can connect to Python workers through Unix domain sockets. Before 4.1 there is only TCP."""
     return version >= WITH_SOCKETS and hasattr(socket, "AF_UNIX")
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """A schema of Spark as Arrow's, its times in UTC."""
+    """Return a Spark schema as an Arrow schema, with times in UTC."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     zone = {} if VERSION < ZONES else {"timezone": "UTC"}

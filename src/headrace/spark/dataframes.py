@@ -1,4 +1,4 @@
-"""Spark DataFrames as sources and tables, and the rows that a job is given of them."""
+"""Spark DataFrames as sources and tables, and their rows in the form that a job receives."""
 
 from __future__ import annotations
 
@@ -28,19 +28,21 @@ from headrace.support.secrets import without_logins
 from headrace.task.messages import pack
 from headrace.task.splitters import SourcePiece, assign_pieces
 
-MUCH, MANY = 64 << 20, 1_000_000  # bytes and rows of a static DataFrame that is not looked at whole at every start
-NOBODY_KNOWS = 1 << 60  # bytes that Spark says when it cannot tell, as of rows that a program made
-BATCH = "source string, kind string, body binary"  # a physical window, or where one is: in a file, in a topic
-PIECE_KIND, ROWS_KIND = "piece", "rows"  # kinds
+# limits in bytes and rows, above which the content of a static DataFrame is not hashed at every start
+MUCH, MANY = 64 << 20, 1_000_000
+NOBODY_KNOWS = 1 << 60  # bytes that Spark reports when it cannot estimate, for example for rows from a program
+BATCH = "source string, kind string, body binary"  # a physical window, or the description of a piece of a file or topic
+PIECE_KIND, ROWS_KIND = "piece", "rows"  # values of `kind`
 IDENTIFYING = ("path", "subscribe", "subscribePattern", "assign", "topic", "table", "host", "port")
-ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union")  # as Spark calls them
+# names of Spark's logical operators that process single rows
+ROW_BY_ROW = ("Project", "Filter", "SubqueryAlias", "EventTimeWatermark", "Union")
 Row = tuple[str, str, bytes]
-Columns = Mapping[str, Collection[str]]  # by source: those that are read, as the source calls them
+Columns = Mapping[str, Collection[str]]  # source -> the columns to read, by the names that the source uses
 
 
 def check_dataframe(df: Any) -> DataFrame:
     if type(df).__module__.startswith("pyspark.sql.connect"):
-        msg = "this DataFrame belongs to Spark Connect, which headrace cannot drive; use a classic session: headrace.session(...)"
+        msg = "this DataFrame belongs to Spark Connect, which headrace does not support; use a classic session: headrace.session(...)"
         raise QueryTypeError(msg)
     if not isinstance(df, DataFrame):
         raise QueryTypeError(
@@ -80,9 +82,10 @@ class DataFrameOrigin:
 
     @property
     def place(self) -> str | None:
-        """What a DataFrame reads, or holds if it is static and that is cheap to tell.
+        """Return a description of what the DataFrame reads, or a hash of its content if it is static and small.
 
-        A streaming one as far as Spark tells: Spark's log knows its sources by their order only.
+        The description of a streaming DataFrame identifies its sources, because Spark's own log knows them by their
+        order only.
         """
         if self.bounded:
             return self._content()
@@ -91,14 +94,16 @@ class DataFrameOrigin:
         return ", ".join(_reads(leaf) for leaf in found if leaf.isStreaming()) or None
 
     def _content(self) -> str | None:
-        """Rows, columns and a hash that does not depend on the order of rows; None where it would cost much to tell."""
+        """Return the number of rows, the columns and an order-independent hash, or None if computing it would be
+        expensive.
+        """
         estimate = int(str(self.df._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()))
         if MUCH < estimate < NOBODY_KNOWS:
             return None
         hashed = self.df.selectExpr("xxhash64(struct(*)) hash").limit(MANY + 1)
         try:
             rows, total = hashed.selectExpr("count(*)", "sum(cast(hash as decimal(38, 0)))").head()
-        except PySparkException:  # a column that cannot be hashed, or data that the run itself will refuse
+        except PySparkException:  # a column that cannot be hashed, or data that the run will reject
             return None
         columns = ", ".join(f"{field.name} {field.dataType.simpleString()}" for field in self.df.schema.fields)
         return None if rows > MANY else f"{rows} rows of ({columns}), hash {total or 0}"
@@ -111,7 +116,7 @@ class DataFrameOrigin:
 
 
 class DataFrameTable:
-    """A static DataFrame as a table beside streams: what it reads was decided when it was made."""
+    """A static DataFrame as a table. Its content was fixed when it was created."""
 
     renewable = False
 
@@ -127,7 +132,7 @@ class DataFrameTable:
 
 
 class FunctionTable:
-    """A function that returns a static DataFrame, asked whenever the table is read."""
+    """A function that returns a static DataFrame. It is called whenever the table is read."""
 
     renewable = True
 
@@ -142,31 +147,29 @@ class FunctionTable:
         return [(self.place, collect_rows(self._asked()))]
 
     def _asked(self) -> DataFrame:
-        return _static(self._function(), f"{self.place} that hr.table was given must return a static DataFrame")
+        return _static(self._function(), f"{self.place} given to hr.table must return a static DataFrame")
 
 
 def _static(df: Any, what: str) -> DataFrame:
     if not isinstance(df, DataFrame) or type(df).__module__.startswith("pyspark.sql.connect"):
         raise QueryTypeError(f"{what}; found {describe_argument(df)}")
     if df.isStreaming:
-        raise QueryTypeError(
-            f"{what}; found a streaming one; rows that come as time goes on are a stream: headrace.stream"
-        )
+        raise QueryTypeError(f"{what}; found a streaming DataFrame; use headrace.stream for rows that arrive over time")
     return df
 
 
 def collect_rows(df: DataFrame) -> pa.Table:
-    """Return all rows of a DataFrame. The error of one that cannot be read has one line."""
+    """Return all rows of a DataFrame. An error has one line."""
     try:
         return df.toArrow()
-    except Exception as error:  # Spark's own, or py4j's around it
+    except Exception as error:  # an error of Spark, possibly wrapped by py4j
         raise SourceError(
-            f"Spark could not read it: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"
+            f"Spark could not read the DataFrame: {type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"
         ) from None
 
 
 def _reads(leaf: Any) -> str:
-    """A streaming source by kind and by the options that say what it reads; no others, they may hold secrets."""
+    """Describe a streaming source by its kind and identifying options. Other options may contain secrets."""
     kind = leaf.getClass().getSimpleName()
     if not kind.startswith("StreamingRelation"):
         return str(kind)
@@ -177,22 +180,23 @@ def _reads(leaf: Any) -> str:
 
 
 def _one_spelling(found: re.Match[str]) -> str:
-    """The path of a folder, which may have been given in several ways."""
+    """Return the path of a folder in a canonical spelling."""
     path = re.sub("^file:(//)?(?=/)", "", found[0])
     return path if re.match("[A-Za-z][A-Za-z0-9+.-]*:/", path) else str(Path(path).absolute())
 
 
 def static_rows(sources: Mapping[str, Source], columns: Columns) -> RDD[Row]:
-    """All that static DataFrames hold, as rows of a batch."""
+    """Return all rows of static DataFrames as rows of a batch."""
     parts = [to_rows(pack_dataframe(name, source.origin.df, columns[name])) for name, source in sources.items()]
     return parts[0] if len(parts) == 1 else parts[0].context.union(parts)
 
 
 def pack_dataframe(name: str, df: DataFrame, wanted: Collection[str]) -> DataFrame:
-    """A DataFrame as physical windows. Columns travel by place: mapInArrow trips over dots and backticks in names.
+    """Return a DataFrame as physical windows. Columns are passed by position, because mapInArrow fails on dots and
+    backticks in names.
 
-    Only those that are wanted, unless Spark keeps state of its own for the DataFrame: what it keeps would follow from what
-    is wanted, and no longer fit when that changes from one start to the next.
+    Only wanted columns are included, unless Spark keeps state for the DataFrame: its content would depend on the wanted
+    columns, and would no longer fit when they change between starts.
     """
     numbered = df.toDF(*(f"c{index}" for index in range(len(df.columns))))
     whole = df.isStreaming and not _keeps_nothing(df._jdf.queryExecution().analyzed())
@@ -202,7 +206,7 @@ def pack_dataframe(name: str, df: DataFrame, wanted: Collection[str]) -> DataFra
 
 
 def _keeps_nothing(node: Any) -> bool:
-    """Whether a logical plan of Spark is made of sources and of what looks at one row at a time."""
+    """Return whether a logical plan consists of sources and operators that process single rows."""
     children = [node.children().apply(place) for place in range(node.children().size())]
     return (not children or node.nodeName() in ROW_BY_ROW) and all(map(_keeps_nothing, children))
 
@@ -216,14 +220,14 @@ def _pack(name: str, columns: Sequence[str], batches: Iterable[pa.RecordBatch]) 
 
 
 def stream_rows(sources: Mapping[str, Source], columns: Columns) -> DataFrame:
-    """The streaming DataFrames of a query as one streaming DataFrame of physical windows."""
+    """Return the streaming DataFrames of a query as one streaming DataFrame of physical windows."""
     return functools.reduce(
         DataFrame.union, [pack_dataframe(name, s.origin.df, columns[name]) for name, s in sources.items()]
     )
 
 
 def piece_rows(sc: SparkContext, inputs: Sequence[TakenInput], splitters: Splitters) -> RDD[Row]:
-    """Return descriptions of the pieces of files and topics as rows: one partition for each splitter."""
+    """Return descriptions of the pieces of files and topics as rows, with one partition per splitter."""
     dealt = [[_piece_row(each) for each in pieces] for pieces in assign_pieces(inputs, splitters)]
     return sc.parallelize(dealt, max(1, len(dealt))).flatMap(list)
 

@@ -1,10 +1,10 @@
-"""The stages of an epoch as one Spark job.
+"""The execution of an epoch's stages as one Spark job.
 
     one epoch = one chain of RDDs:  rows -> run_splitter -> exchange by slot -> run_stage -> exchange -> ... -> reports
 
-The rows are pieces to read, or physical windows of a batch. An exchange moves (slot, packet of messages). The tasks are the
-pure functions of `headrace.task.stages`. The chain uses RDDs and not DataFrames, because Spark cannot look into a window, and
-planning a DataFrame would cost more than the job.
+The rows are pieces to read, or physical windows of a batch. An exchange moves (slot, packet of messages). The tasks are
+the pure functions of `headrace.task.stages`. The chain uses RDDs and not DataFrames, because Spark cannot look into a
+window, and planning a DataFrame would cost more than the job.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from headrace.task.splitters import SourcePiece, read_windows, reader_of
 from headrace.task.stages import run_splitter, run_stage
 from headrace.task.task import Task
 
-LONGEST_STOP = 60_000  # milliseconds in which a query that is asked to stop is stopped
+LONGEST_STOP = 60_000  # milliseconds within which a query stops after a request
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
 
 
 def execute_epoch(sc: SparkContext, rows: RDD[Row] | None, epoch: Epoch) -> list[Message]:
-    """Run an epoch as one Spark job, and return the messages of the last stage: the reports of all tasks."""
+    """Run an epoch as one Spark job. Return the messages of the last stage: the reports of all tasks."""
     reports = _run(sc, rows if rows is not None else _nothing(sc), epoch)
-    if not reports:  # a batch without partitions: nobody ran, yet windows may have to close
+    if not reports:  # a batch without partitions runs no task, but windows may have to close
         reports = _run(sc, _nothing(sc), epoch)
     return reports
 
@@ -59,7 +59,7 @@ def _run(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
         sent = exchanged.mapPartitions(functools.partial(_slot_task, epoch, stage))
     try:
         parts = sent.collect()
-    except Exception as error:  # Spark's own, or py4j's around what a task raised
+    except Exception as error:  # an error of Spark, possibly wrapped by py4j
         raise error_of_death(epoch, str(error)) or error_of_job(error, sc) from None
     return [message for _, body in parts for message in decode(body)]
 
@@ -94,7 +94,7 @@ def _windows(epoch: Epoch, rows: Iterable[Row]) -> Iterator[PhysicalWindow]:
 
 
 def _packets(messages: Iterator[Message], slots: int) -> Iterator[tuple[int, bytes]]:
-    """Yield packets of messages to the same slot. A large message gets a packet of its own at once."""
+    """Yield packets of messages to the same slot. A large message is sent at once in a separate packet."""
     waiting: dict[int, list[Message]] = {}
     for message in send_errors(messages):
         if len(message.body) > 1 << 20:
@@ -107,16 +107,18 @@ def _packets(messages: Iterator[Message], slots: int) -> Iterator[tuple[int, byt
 
 @functools.lru_cache(maxsize=8)
 def _reader(uri: str) -> tuple[Storage, BlockReader]:
-    """Open blocks outlive a task: a reused Python worker maps and checks a block once."""
+    """Open the storage. Open blocks outlive a task, so a reused Python worker maps and checks a block once."""
     storage = open_storage(uri)
     return storage, BlockReader(storage)
 
 
-_settled = 0  # modules that were loaded when this worker last put its objects aside
+_settled = 0  # number of loaded modules when this worker last called gc.freeze
 
 
 def _settle() -> None:
-    """Spare the collector what modules hold: a worker collects after every task, some 50 ms when it looks at all."""
+    """Exclude loaded modules from garbage collection: a worker collects after every task, which takes some 50 ms with
+    them.
+    """
     global _settled
     privacy.check_worker()
     shutdown.quiet_worker_exit()
@@ -140,25 +142,27 @@ def is_stopped(sc: SparkContext) -> bool:
     """Return whether the session of this context is stopped, or its JVM has ended."""
     try:
         return sc._jsc is None or bool(sc._jsc.sc().isStopped())
-    except Exception:  # py4j cannot ask: there is nobody left
+    except Exception:  # py4j cannot connect: the JVM has ended
         return True
 
 
 def await_interrupt(spark: SparkSession) -> str:
-    """In a callback of a streaming query: wait in the query's own thread of the JVM until the query is stopped.
+    """Wait in a callback of a streaming query, in the query's own JVM thread, until the query is stopped.
 
-    Gives the words of an error that Spark takes for the end of a query that was stopped; any other it would report with
-    all its frames. They are all that is said: Spark looks for them in a way that takes no long text.
+    Return the text of an error that Spark recognises as the end of a stopped query. Spark would log any other error
+    with all its frames. The text must contain nothing else, because Spark matches it exactly.
     """
     try:
         spark._jvm.java.lang.Thread.sleep(LONGEST_STOP)
-    except Exception:  # the interrupt, or there is no JVM any more
+    except Exception:  # interrupted, or the JVM has ended
         return INTERRUPTED
     return "the run was stopped"
 
 
 def keep_refusals_quiet() -> None:
-    """py4j logs every error of a callback, with a traceback. The error that refuses a batch is intended: it is not logged."""
+    """Suppress py4j's log of the error that refuses a batch. py4j logs errors of callbacks with a traceback, and this
+    one is intended.
+    """
     for module in ("clientserver", "java_gateway"):
         logging.getLogger(f"py4j.{module}").addFilter(_is_news)
 
@@ -168,9 +172,9 @@ def _is_news(record: logging.LogRecord) -> bool:
 
 
 def has_drained(query: StreamingQuery) -> bool:
-    """Whether a query with the trigger `availableNow` ended because all that was there is done.
+    """Return whether a query with the trigger `availableNow` ended because all available data was processed.
 
-    One that was stopped from outside looks the same: not active, and no exception. Only what its last look for tuples
-    found tells them apart.
+    A query that was stopped from outside also is inactive without an exception. Only the result of its last poll
+    distinguishes the two.
     """
     return query.exception() is None and bool(query._jsq.streamingQuery().noNewData())

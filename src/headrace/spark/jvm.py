@@ -1,10 +1,10 @@
-"""Spark's JVM, from the moment it is started to its end.
+"""Spark's JVM: its start, interrupts during its start, and its end.
 
-    a JVM whose start was interrupted  =>  is ended at once, and has removed what it made
-    any other                          =>  ends when its standard input does: with us
+    a JVM whose start was interrupted  =>  is ended at once, and has removed its files
+    any other JVM                      =>  ends when its standard input does, together with this process
 
-pyspark gives a JVM that it starts a folder, into which the JVM writes its port. If pyspark is interrupted, it removes the
-folder; the JVM then fails before it reads its standard input, and stays for good. So the code that starts a JVM must not be
+pyspark gives a new JVM a folder, into which the JVM writes its port. If pyspark is interrupted, it removes the folder;
+the JVM then fails before it reads its standard input, and never ends. So the code that starts a JVM must not be
 interrupted: `run_beside_jvm` runs it in a thread, which no signal reaches.
 """
 
@@ -27,7 +27,7 @@ from headrace.spark import privacy
 from headrace.support.shutdown import EXIT_SECONDS, uninterrupted
 
 Done = TypeVar("Done")
-MOST_LOOKS = 100  # at a thread that has yet to start its JVM, or to notice that it is gone
+MOST_LOOKS = 100  # polls of a thread that has yet to start its JVM, or to notice that the JVM has ended
 
 _launching = threading.Lock()
 _process: subprocess.Popen[bytes] | None = None  # the JVM that this process started
@@ -47,15 +47,15 @@ def launch(settings: Mapping[str, str]) -> None:
 
 @contextmanager
 def _apart() -> Iterator[None]:
-    """Start the JVM in a process group of its own, and remember its process: pyspark names it only after the JVM has written its
-    port.
+    """Start the JVM in a separate process group, and record its process, which pyspark returns only after the JVM has
+    written its port.
 
-    No signal to our own group, such as Ctrl-C, reaches the JVM then. pyspark has the JVM ignore Ctrl-C by Python code that runs in
-    the new process before the JVM does; in a process with several threads that code may crash.
+    Signals to this process group, such as Ctrl-C, then do not reach the JVM. pyspark's own way is Python code that runs
+    in the new process before the JVM does; in a process with several threads that code may crash.
     """
 
     class Remembered(subprocess.Popen[bytes]):
-        """A process that runs in its own process group, and that this module remembers."""
+        """A process in a separate process group that this module records."""
 
         def __init__(self, *args: Any, preexec_fn: object = None, **more: Any) -> None:
             global _process
@@ -71,7 +71,7 @@ def _apart() -> Iterator[None]:
 
 @contextmanager
 def end_jvm_on_interrupt() -> Iterator[None]:
-    """The JVM is ended if the block is interrupted."""
+    """End the JVM if the block is interrupted."""
     try:
         yield
     except (KeyboardInterrupt, SystemExit):
@@ -81,9 +81,10 @@ def end_jvm_on_interrupt() -> Iterator[None]:
 
 
 def run_beside_jvm(work: Callable[[], Done], grace: float = 0.0) -> Done:
-    """Do work with the JVM in a thread of its own. If the caller is interrupted meanwhile, the JVM is ended, and so is the work.
+    """Do work with the JVM in a separate thread. If the caller is interrupted meanwhile, end the JVM and so the work.
 
-    grace: seconds in which the work may still be completed, because a JVM that is ended in it would leave files behind.
+    grace: seconds in which the work may still complete, because ending the JVM during the work would leave files
+    behind.
     """
     done = Future[Done]()
     thread = threading.Thread(target=_do, args=(work, done), name="headrace-jvm", daemon=True)
@@ -117,9 +118,9 @@ def _do(work: Callable[[], Done], done: Future[Done]) -> None:
 
 
 def stop(spark: SparkSession) -> None:
-    """Stop a session; an interrupt meanwhile ends the JVM."""
+    """Stop a session. An interrupt meanwhile ends the JVM."""
     if is_started():
-        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a JVM that does not answer any more
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # a JVM that no longer answers
             run_beside_jvm(spark.stop)
 
 
@@ -146,13 +147,13 @@ def _end_process() -> None:
 
 
 def _send(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
-    """Send a signal to the process group of the JVM, if it has one: a script that starts the JVM is in the group too."""
+    """Send a signal to the JVM's process group, if it has one: a script that starts the JVM is in the group as well."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, number) if os.getpgid(process.pid) == process.pid else process.send_signal(number)
 
 
 def _stop_listening() -> None:
-    """pyspark would report the end of a JVM that sends it accumulators as an error."""
+    """Stop pyspark's accumulator server, which would report the end of the JVM as an error."""
     context = SparkContext._active_spark_context
     if context is not None and (server := getattr(context, "_accumulatorServer", None)) is not None:
         context._accumulatorServer = None
@@ -160,8 +161,10 @@ def _stop_listening() -> None:
 
 
 def _forget() -> None:
-    """The next session starts another JVM. Work with this JVM must have ended before, or it would start another one too."""
+    """Forget the JVM, so that the next session starts another. Work with this JVM must have ended, or it would start
+    another one.
+    """
     if (context := SparkContext._active_spark_context) is not None:
-        context._jsc = None  # which would be asked to stop, and does not answer
+        context._jsc = None  # otherwise it would be asked to stop and not answer
         context.stop()
     SparkContext._gateway = SparkContext._jvm = None

@@ -1,4 +1,4 @@
-"""Code that Spark sends to tasks: checked on the driver before a run begins."""
+"""Checks of code that Spark sends to tasks, made in the driver before a run begins."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from headrace.support import shutdown
 
 
 def ship_by_value(module: ModuleType) -> None:
-    """Send what a module defines to tasks as a whole, because they cannot import the module by name."""
+    """Send a module to tasks as a whole, because tasks cannot import it by name."""
     cloudpickle.register_pickle_by_value(module)
 
 
 def check_shipped(sink: Any) -> None:
-    """Refuse a sink that cannot be sent to the tasks that write to it."""
+    """Raise if a sink cannot be sent to the tasks that write to it."""
     try:
         cloudpickle.dumps(sink)
     except Exception as error:
         msg = (
-            f"the sink {sink!r} takes parts in tasks and must be sent to them, but it cannot be pickled:"
-            f" {type(error).__name__}: {error}; let it hold names and settings, and open connections and files in write()"
+            f"the sink {sink!r} is sent to tasks to write parts, but it cannot be pickled:"
+            f" {type(error).__name__}: {error}; store only names and settings in it, and open connections and files in write()"
         )
         raise QueryTypeError(msg) from None
 
 
 def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> None:
-    """Refuse code of the user's own that cannot be sent to tasks, or that they cannot load; `what` is in it."""
+    """Raise if user code cannot be sent to tasks, or if tasks cannot load it. `what` names the code in errors."""
     if not what:
         return
     named = ", ".join(what)
@@ -43,7 +43,7 @@ def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> Non
     except Exception as error:
         msg = (
             f"{named} must be sent to tasks, but cannot be pickled: {type(error).__name__}: {error};"
-            " let a processor hold plain settings, and load files and open connections in its open()"
+            " store only plain settings in a processor, and load files and open connections in its open()"
         )
         raise QueryTypeError(msg) from None
     tasks = max(2, sc.defaultParallelism)
@@ -54,7 +54,7 @@ def check_code(sc: SparkContext, plan: PhysicalPlan, what: Sequence[str]) -> Non
 
 
 def _loaded(plan: PhysicalPlan, _: int) -> None:
-    """Who runs this has loaded the plan, and all that is in it."""
+    """Do nothing. Unpickling the arguments loads the plan and all user code in it."""
     shutdown.quiet_worker_exit()
 
 
@@ -66,8 +66,8 @@ def _not_loaded(named: str, text: str) -> str:
         why = f"their Python has no module {missing[1]!r}; {_send(missing[1])}"
     elif strange := _STRANGE.search(text):
         attribute, module, origin = strange.groups()
-        if "namespace" in origin.lower():  # what Python makes of a folder that has no __init__.py
-            why = f"their Python takes a folder {module!r} for the module {module!r}; rename the folder; or {_send(module)}"
+        if "namespace" in origin.lower():  # Python's module for a folder without __init__.py
+            why = f"their Python finds a folder {module!r} instead of the module {module!r}; rename the folder, or {_send(module)}"
         else:
             why = f"their Python has another module {module!r} ({origin}), without {attribute!r}; {_send(module)}"
     else:
@@ -77,6 +77,6 @@ def _not_loaded(named: str, text: str) -> str:
 
 def _send(module: str) -> str:
     return (
-        "put the code into the file that is run, which is sent along, or send the module:"
-        f" spark.sparkContext.addPyFile('{module.partition('.')[0]}.py') before the start, or install it there"
+        "move the code into the main file, which is sent to tasks, or send the module:"
+        f" spark.sparkContext.addPyFile('{module.partition('.')[0]}.py') before the start, or install it on the executors"
     )

@@ -1,4 +1,4 @@
-"""Errors of tasks: how a task sends an error to the driver, and what the driver makes of the text that Spark reports."""
+"""Errors of tasks: how a task sends an error to the driver, and how the driver restores it from Spark's text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _FAILED = "headrace-error:"
 
 
 def error_of_job(error: Exception, sc: SparkContext | None = None) -> Exception:
-    """The error that a task raised on purpose, as it was raised; anything else as it is."""
+    """Return the error that a task raised, in its original class; any other failure becomes an `EngineError`."""
     text = str(error)
     start = text.find(_FAILED)
     if start < 0 and sc is not None and (words := other_python_error(sc, text)):
@@ -39,7 +39,7 @@ _LOST = re.compile(r"Lost task \S+ in stage \S+ \(TID (\d+)\)")
 
 
 def error_of_death(epoch: Epoch, text: str) -> EngineError | None:
-    """The error of a task whose process died in user code, as the task's note has it; None: there is no such task."""
+    """Return the error for a task whose process died in user code, as its note records, or None."""
     attempts = dict.fromkeys(int(found) for found in _LOST.findall(text))
     calls = dict.fromkeys(
         filter(None, (user_code_notes.last_user_call(epoch.folder, epoch.run_id, each) for each in attempts))
@@ -49,19 +49,19 @@ def error_of_death(epoch: Epoch, text: str) -> EngineError | None:
     return EngineError(
         f"the Python process of a task died in epoch {epoch.number}, in {', '.join(calls)}; nothing of the epoch was"
         " committed. Such code may have called os._exit, may have crashed in a native library, or may have been killed"
-        " because the machine had no memory left (the kernel's log shows it): put it right, or give it more memory, and start again"
+        " because the machine ran out of memory (see the kernel's log); correct the code or give it more memory, and start again"
     )
 
 
 def raised_text(text: str) -> str:
-    """What a Python task raised, which stands at the end of a long list of where."""
+    """Return the last line of a Python traceback in Spark's text, which is the error that the task raised."""
     _, found, trace = text.partition("Traceback (most recent call last):\n")
     lines = [line for line in trace.splitlines() if line.strip() and not line.startswith(" ")]
     return f"{lines[0].strip()}; in full: " if found and lines else ""
 
 
 def send_errors(messages: Iterator[Message]) -> Iterator[Message]:
-    """Errors that say what to do travel to the driver as themselves."""
+    """Send the errors of headrace to the driver so that it can restore their class."""
     try:
         yield from messages
     except HeadraceError as error:
@@ -69,22 +69,22 @@ def send_errors(messages: Iterator[Message]) -> Iterator[Message]:
 
 
 def other_python_error(sc: SparkContext, text: str) -> str | None:
-    """Whether tasks failed because Spark, here on this machine, starts another Python than the one that we are."""
+    """Return an error text if tasks failed because Spark starts another Python than this process on this machine."""
     if not runs_on_this_machine(sc):
         return None
     used = str(Path(shutil.which(sc.pythonExec) or sc.pythonExec).absolute())
     if used == str(Path(sys.executable).absolute()):
         return None
     if missing := MISSING_MODULE.search(text):
-        what = f"that one has no module {missing[1]!r}"
+        what = f"the former has no module {missing[1]!r}"
     elif "PYTHON_VERSION_MISMATCH" in text:
         what = "their versions differ"
     elif "Cannot run program" in text:
-        what = "that one cannot be started"
+        what = "the former cannot be started"
     else:
         return None
     return (
-        f"this session starts its Python workers with {used!r}, but this program is run by {sys.executable!r}, and {what};"
-        ' before the session is made, set PYSPARK_PYTHON: os.environ["PYSPARK_PYTHON"] = sys.executable; or make the'
+        f"this session starts its Python workers with {used!r}, but this program runs with {sys.executable!r}, and {what};"
+        ' before you create the session, set os.environ["PYSPARK_PYTHON"] = sys.executable, or create the'
         " session with headrace.session()"
     )

@@ -1,10 +1,11 @@
-"""Spark's daemon of Python workers, with all that tasks need loaded before it forks them.
+"""Spark's daemon of Python workers, which loads the modules of tasks before it forks workers.
 
-Spark starts it instead of `pyspark.daemon` (`spark.python.daemon.module`) where workers run on this machine. Workers then
-share what was loaded: otherwise each of them imports it in its first task, at the same time as the others.
+Spark starts this module instead of `pyspark.daemon` (`spark.python.daemon.module`) where workers run on the driver's
+machine. Workers then share the loaded modules; otherwise each worker would import them in its first task, at the same
+time as the others.
 
-Invariant: nothing is forked by a process that has threads. If a library starts one while it is loaded, `pyspark.daemon` takes
-over in a process without them.
+Invariant: no process with threads forks. If loading a library starts a thread, the process is replaced by
+`pyspark.daemon`, which has none.
 """
 
 from __future__ import annotations
@@ -20,21 +21,21 @@ from pyspark import daemon
 from headrace.support import shutdown
 
 LOADED = ("pyspark.worker", "headrace.spark.job")
-THREADS = Path("/proc/self/task")  # Linux; elsewhere nothing is loaded before the fork
+THREADS = Path("/proc/self/task")  # Linux only; elsewhere nothing is loaded before the fork
 
 
 def main() -> None:
-    """Load what tasks need, then do what `pyspark.daemon` does."""
+    """Load the modules of tasks, then run `pyspark.daemon`."""
     if THREADS.exists():
         for name in LOADED:
             importlib.import_module(name)
-        gc.freeze()  # a collection in a worker would copy the pages that it shares
+        gc.freeze()  # a garbage collection in a worker would copy the shared pages
         if len(list(THREADS.iterdir())) > 1:
             os.execv(sys.executable, [sys.executable, "-m", "pyspark.daemon", *sys.argv[1:]])  # noqa: S606 (a fixed program)
     daemon.worker = shutdown.QuietStream(daemon.worker)
     try:
         daemon.manager()
-    except SystemExit as ended:  # at once: DuckDB reports the objects that are left when an interpreter ends
+    except SystemExit as ended:  # exit at once, because DuckDB reports objects that are alive when the interpreter ends
         os._exit(daemon.compute_real_exit_code(ended.code))
 
 

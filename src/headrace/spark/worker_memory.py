@@ -1,8 +1,8 @@
-"""Memory of a Python worker that was given back is kept for its next task.
+"""Retention of freed memory in a Python worker for its next task.
 
-What a task works on is hundreds of megabytes in every epoch, and the same again in the next. The C library returns pieces of
-that size to the system at once; to get them again, page by page and emptied, took as long as the work itself. With a process
-that lives from task to task the library can keep them: what is free at the end of its heap, up to `KEPT`.
+A task works on hundreds of megabytes in every epoch. The C library returns allocations of that size to the system at
+once, and getting them again, as cleared pages, took as long as the work itself. In a process that runs many tasks the
+library can keep free memory at the end of its heap, up to `KEPT_BYTES`.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ import ctypes
 import functools
 
 KEPT_BYTES = 1 << 30  # bytes
-AHEAD = 64 << 20  # asked for at a time
+AHEAD = 64 << 20  # bytes requested from the system at a time
 
-_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # numbers of glibc
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_MAX = -1, -2, -4  # constants of glibc
 
 
 @functools.cache
 def keep_freed_memory() -> bool:
-    """Once for a process; whether there is a library that can."""
+    """Configure the allocator once per process. Return whether the C library supports it."""
     try:
         mallopt = ctypes.CDLL(None).mallopt
-    except (AttributeError, OSError, TypeError):  # not glibc
+    except (AttributeError, OSError, TypeError):  # the C library is not glibc
         return False
     said = [mallopt(name, value) for name, value in ((_MMAP_MAX, 0), (_TRIM_THRESHOLD, KEPT_BYTES), (_TOP_PAD, AHEAD))]
     return all(said)

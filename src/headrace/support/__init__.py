@@ -1,1 +1,1 @@
-"""support"""
+"""Modules without dependencies on other packages: paths, secrets, durations, limits, validators, terminal text."""

@@ -1,4 +1,6 @@
-"""What a user handed over instead of what was expected, named in errors. Knows Spark's and pandas' kinds by name only."""
+"""Descriptions of wrong arguments for error messages. Types of Spark and pandas are recognised by name, without
+importing them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from typing import Any
 
 
 def argument_kind(value: Any) -> str:
-    """One of a few kinds that are easily taken for another, or "".
+    """Return the kind of a value if it is one of a few that users often confuse, otherwise "".
 
     >>> argument_kind(lambda t: t), argument_kind(3)
     ('function', '')
@@ -23,7 +25,7 @@ def argument_kind(value: Any) -> str:
 
 
 def describe_argument(value: Any) -> str:
-    """A value in an error: by its kind where its own text would say less or go on for pages.
+    """Return a short description of a value for an error: its kind if its text is uninformative or long.
 
     >>> describe_argument(3), describe_argument(lambda t: t), describe_argument({"b": "a + 1"})
     ('3', 'a lambda', "a dict {'b': 'a + 1'}")
@@ -48,19 +50,19 @@ def describe_argument(value: Any) -> str:
 
 
 def _content(value: Any) -> str:
-    """Of a container: its text, unless it holds what takes pages to write."""
+    """Describe the content of a container: its text, or its size and an example if an element has a long text."""
     held = list(value.values() if isinstance(value, dict) else value)
     large = next((each for each in held if " " in argument_kind(each)), None)
     return f"{value!r:.100}" if large is None else f"of {len(held)}, such as {describe_argument(large)}"
 
 
 def is_foreign_expression(value: Any) -> bool:
-    """Whether the value is an expression of another library."""
+    """Return whether the value is an expression of another library."""
     return argument_kind(value) in ("pyspark Column", "polars Expr")
 
 
 def instead_of_text(value: Any, example: str) -> str:
-    """What to write where SQL text is expected."""
+    """Return a hint on what to write where SQL text is expected."""
     kind = argument_kind(value)
     if kind == "pyspark Column":
         return f"write it as SQL text, such as {example!r}, or use the column on the DataFrame before headrace.stream(df, ...)"
@@ -72,23 +74,23 @@ def instead_of_text(value: Any, example: str) -> str:
 
 
 def instead_of_dataframe(value: Any) -> str:
-    """How to get a Spark DataFrame from what was given."""
+    """Return a hint on how to create a Spark DataFrame from the value."""
     kind = argument_kind(value)
     match kind.split(" "):
         case ["pandas", "DataFrame"] | ["pyarrow", "Table"]:
-            return "make one of it: headrace.stream(spark.createDataFrame(it), time=...)"
+            return "convert it: headrace.stream(spark.createDataFrame(it), time=...)"
         case ["polars", _]:
-            return "make one of it: headrace.stream(spark.createDataFrame(it.to_arrow()), time=...)"
+            return "convert it: headrace.stream(spark.createDataFrame(it.to_arrow()), time=...)"
         case ["pyspark", "RDD" | "PipelinedRDD"]:
-            return "make one of it: headrace.stream(it.toDF(), time=...)"
+            return "convert it: headrace.stream(it.toDF(), time=...)"
         case ["headrace", "Stream"]:
-            return "it is a stream already"
+            return "the value is a stream already"
         case ["headrace", "Substreams"]:
-            return "say what runs on every substream: .each(lambda t: ...) or .apply(processor) gives a stream"
+            return "define what runs on each substream: .each(lambda t: ...) or .apply(processor) returns a stream"
         case ["dict"] if any(argument_kind(each) == "headrace Stream" for each in value.values()):
             return f"choose one of its streams, such as [{next(iter(value))!r}]"
         case ["dict" | "list" | "tuple"]:
-            return "make one of its rows: spark.createDataFrame(rows, 'a long, ...')"
+            return "convert its rows: spark.createDataFrame(rows, 'a long, ...')"
     if kind == "path" or isinstance(value, str):
         return "for a folder of files use headrace.files(spark, folder, time=...), or spark.readStream"
     return "such as spark.readStream...load(), or spark.createDataFrame(...)"

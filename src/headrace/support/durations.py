@@ -1,6 +1,7 @@
-"""Lengths of time as users write them, "90 seconds", "1m" or a timedelta, kept as whole microseconds.
+"""Durations as users write them, "90 seconds", "1m" or a timedelta, stored as whole microseconds.
 
-Invariant: text has one meaning or none. What could be minutes or months, and what has no fixed length, is refused.
+Invariant: a text has one meaning or is rejected, such as "M", which could be minutes or months, and units without a
+fixed length.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _TEXT = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([^\W\d_]+)\s*")
 
 
 def parse_duration(given: Duration, what: str, *, zero: bool = False) -> int:
-    """Microseconds of a duration; `what` names the argument in errors.
+    """Return a duration in microseconds. `what` names the argument in errors.
 
     >>> parse_duration("1.5 seconds", "window"), parse_duration("2m", "window"), parse_duration(timedelta(hours=1), "w")
     (1500000, 120000000, 3600000000)
@@ -55,7 +56,7 @@ def parse_duration(given: Duration, what: str, *, zero: bool = False) -> int:
 
 
 def _length(given: timedelta) -> Decimal:
-    """Microseconds; pandas has timedeltas with nanoseconds."""
+    """Return a timedelta in microseconds. Those of pandas may have nanoseconds."""
     whole = given.days * MICROSECONDS["day"] + given.seconds * MICROSECONDS["second"] + given.microseconds
     return whole + Decimal(getattr(given, "nanoseconds", 0)) / 1000
 
@@ -79,7 +80,7 @@ def _unit(word: str, what: str, text: str) -> int:
 
 def _checked(length: Decimal, what: str, text: Duration, *, zero: bool) -> int:
     if length != int(length):
-        msg = f"{what} is finer than a microsecond; found {text!r}; time is kept in whole microseconds"
+        msg = f"{what} is finer than a microsecond; found {text!r}; use whole microseconds"
         raise QueryError(msg)
     if length < 0 or (length == 0 and not zero):
         msg = f"{what} must be {'zero or more' if zero else 'more than zero'}; found {text!r}"
@@ -91,7 +92,7 @@ def _checked(length: Decimal, what: str, text: Duration, *, zero: bool) -> int:
 
 
 def format_duration(length: int) -> str:
-    """The shortest exact text of a duration.
+    """Return the shortest exact text of a duration.
 
     >>> format_duration(90_000_000)
     '90 seconds'

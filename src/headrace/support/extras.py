@@ -1,4 +1,4 @@
-"""Libraries that only some need: imported when they are asked for, and an error that says how to get them."""
+"""Optional libraries: imported on first use, with an error that says how to install them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from headrace.errors import MissingLibrary
 
 
 def import_extra(module: str, extra: str, what: str) -> Any:
-    """A module of an optional library; `what` needs it, and `pip install headrace[extra]` brings it."""
+    """Import a module of an optional library. `what` needs it, and `pip install headrace[extra]` installs it."""
     try:
         return import_module(module)
     except ImportError as error:

@@ -1,6 +1,8 @@
-"""Answers to what users of Spark, pandas and polars type by habit: what a stream does not have, and what to write instead.
+"""Error messages for calls that users of Spark, pandas and polars write by habit, with the verb of headrace to use
+instead.
 
-Invariant: there is one way to do a thing. A habit is never a second name for a verb; it is an error that names the verb.
+Invariant: there is one way to do a thing. A habit is never a second name for a verb; it is an error that names the
+verb.
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from typing import Any
 from headrace.errors import NoSuchVerb, QueryTypeError
 from headrace.support.argument_errors import describe_argument, is_foreign_expression
 
-USAGES = {  # verbs, as they are called
+USAGES = {  # examples of calls of verbs
     "map": "s.map('kept', new='a + 1')",
     "select": "s.select('a', b='a + 1')",
     "with_columns": "s.with_columns(b='a + 1')",
@@ -51,7 +53,7 @@ _ORDER = "a stream is in order of event time; use `top` for the first of a windo
 _OWN_CODE = "use a processor for code of your own, such as s.split(8, by='k').apply(processor)"
 _ENGINE = "it needs none: slots= of `start` and `collect` says how many tasks run, and a stream used twice is read once"
 
-INSTEAD: Mapping[str, str] = {  # by attribute, what to write
+INSTEAD: Mapping[str, str] = {  # attribute -> hint
     **dict.fromkeys(["groupBy", "groupby", "group_by", "agg", "rollup", "cube", "value_counts", "pivot"], _GROUP),
     **dict.fromkeys(["sum", "mean", "avg", "min", "max", "median", "std", "nunique", "describe", "summary"], _GROUP),
     **dict.fromkeys(["rolling", "resample", "group_by_dynamic", "groupby_dynamic", "window", "over"], _GROUP),
@@ -86,7 +88,7 @@ EXPRESSIONS = frozenset(["col", "column", "lit", "expr", "functions", "when", "c
 
 
 def missing_verb(kind: str, name: str, columns: Iterable[str], verbs: Iterable[str]) -> NoSuchVerb:
-    """Return the error for an attribute that does not exist; kind: of what, such as Stream; verbs: that there are."""
+    """Return the error for an unknown attribute. `kind`: the class, such as Stream; `verbs`: the existing attributes."""
     if name in columns:
         example = f"s.join(table, on='l.a = r.{name}')" if kind == "Table" else f"s.select('{name}')"
         return NoSuchVerb(
@@ -102,7 +104,7 @@ def missing_verb(kind: str, name: str, columns: Iterable[str], verbs: Iterable[s
 
 
 def missing_function(name: str) -> AttributeError:
-    """Return the error for a name that the module headrace does not have."""
+    """Return the error for an unknown name in the module headrace."""
     instead = "; expressions are SQL text, such as s.filter('a > 1')" if name in EXPRESSIONS else ""
     return AttributeError(f"module 'headrace' has no attribute {name!r}{instead}")
 
@@ -111,7 +113,8 @@ def _usage(verb: str) -> str:
     return USAGES.get(verb, f"s.{verb}")
 
 
-# --- what Python lets one write ----------------------------------------------------------------------------------------
+# --- special methods
+# ---------------------------------------------------------------------------------------------------
 
 _COLLECTED = "s.collect() returns the results of bounded input as a pyarrow.Table"
 
@@ -153,7 +156,7 @@ def _iterator(stream: Any) -> Any:
     raise QueryTypeError(f"a stream cannot be iterated, because it may have no end; {_COLLECTED}; {_EACH}")
 
 
-SPECIAL: Mapping[str, Callable[..., Any]] = {  # checkers of types must not see these
+SPECIAL: Mapping[str, Callable[..., Any]] = {  # assigned at run time, so that type checkers do not see them
     "__bool__": _is_true,
     "__getitem__": _get_item,
     "__setitem__": _set_item,
@@ -165,7 +168,9 @@ SPECIAL: Mapping[str, Callable[..., Any]] = {  # checkers of types must not see 
 
 
 def answer_habits(kind: type) -> None:
-    """Let a class of streams answer to habits: to `s[...]`, `len(s)` and the like, and to wrong arguments of its verbs."""
+    """Let a class of streams raise helpful errors for `s[...]`, `len(s)` and similar code, and for wrong arguments of
+    its verbs.
+    """
     for name, answer in SPECIAL.items():
         setattr(kind, name, answer)
     for name, usage in USAGES.items():
@@ -188,5 +193,6 @@ def _answering(verb: Callable[..., Any], usage: str) -> Callable[..., Any]:
             raise wrong_call(error, given[1:]) from None
         return verb(*given, **named)
 
-    own = FunctionType(call.__code__, verb.__globals__, closure=call.__closure__)  # of the verb's module, for doctest
+    # with the globals of the verb's module, for doctest
+    own = FunctionType(call.__code__, verb.__globals__, closure=call.__closure__)
     return functools.wraps(verb)(own)

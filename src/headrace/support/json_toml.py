@@ -1,9 +1,9 @@
-"""JSON and TOML that somebody may have written by hand: parsed, or refused with a reason.
+"""Parsing of JSON and TOML that users may have written by hand, with limits.
 
-    parse_json(text) returns  =>  nested at most DEEPEST, every number finite and of at most DIGITS digits, no name twice in an
+    parse_json(text) returns  =>  nested at most DEEPEST_NESTING, every number finite with at most MOST_DIGITS digits, no name twice in an
     (or parse_toml)               object
 
-so the code that uses the values can recurse, print and calculate, whatever somebody wrote.
+so code can recurse over the values, print them and calculate with them, whatever the user wrote.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError, QueryError
 
-DEEPEST_NESTING = 50  # lists and objects in each other
+DEEPEST_NESTING = 50  # levels of nested lists and objects
 MOST_DIGITS = 40
 BITS = (10**MOST_DIGITS).bit_length()
 _TOO_DEEP = f"it is nested more than {DEEPEST_NESTING} deep"
@@ -29,7 +29,7 @@ _TOO_DEEP = f"it is nested more than {DEEPEST_NESTING} deep"
 def read_json(
     path: str | os.PathLike[str], what: str, hint: str = "", error: type[HeadraceError] = QueryError
 ) -> dict[str, Any]:
-    """Return the object in a JSON file; `what` names the file in errors, `hint` says how to get a good one."""
+    """Return the object in a JSON file. `what` names the file in errors, and `hint` says how to create a valid one."""
     return _read(path, "JSON", parse_json, what, hint, error)
 
 
@@ -41,12 +41,12 @@ def read_toml(
 
 
 def parse_json(text: str) -> Any:
-    """Return the value that the text spells; raise a ValueError for anything that is not JSON, or beyond the limits."""
+    """Parse JSON. Raise ValueError for invalid JSON or a value beyond the limits."""
     return _parse(partial(json.loads, object_pairs_hook=_without_twins), text)
 
 
 def parse_toml(text: str) -> dict[str, Any]:
-    """Do the same for TOML."""
+    """Parse TOML, with the same limits as `parse_json`."""
     found: dict[str, Any] = _parse(tomllib.loads, text)
     return found
 
@@ -68,10 +68,10 @@ def _read(
         raise error(f"{named} cannot be read: {problem}{hint}") from None
     try:
         found = parse(data.decode("utf-8"))
-    except ValueError as problem:  # which a wrong encoding is too
+    except ValueError as problem:  # includes encoding errors
         raise error(f"{named} is not {form}: {str(problem)[:300]}{hint}") from None
     if not isinstance(found, dict):
-        raise error(f"{named} must hold an object; found {found!r:.100}{hint}")
+        raise error(f"{named} must contain an object; found {found!r:.100}{hint}")
     return found
 
 
@@ -85,13 +85,13 @@ def _parse(parse: Callable[[str], Any], text: str) -> Any:
 
 
 def _check(found: Any) -> None:
-    """Refuse a value beyond the limits; level by level, so that depth costs nothing."""
+    """Raise for a value beyond the limits. Checks level by level, without recursion."""
     level, depth = [found], 0
     while level:
         for value in level:
             kind = type(value)
             if kind is float and not math.isfinite(value):
-                raise ValueError(f"{value} is not a number that can be used")
+                raise ValueError(f"{value} is not a finite number")
             if kind is int and value.bit_length() > BITS:
                 raise ValueError(f"a number has more than {MOST_DIGITS} digits")
         holders = [value for value in level if isinstance(value, dict | list)]
@@ -105,5 +105,5 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
         twins = Counter(name for name, _ in pairs).most_common(1)
-        raise ValueError(f"{twins[0][0]!r:.100} is there {twins[0][1]} times in one object")
+        raise ValueError(f"{twins[0][0]!r:.100} occurs {twins[0][1]} times in one object")
     return found

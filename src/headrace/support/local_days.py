@@ -1,10 +1,11 @@
-"""Where the local days of a time zone begin, by the rules of the package `tzdata`.
+"""The beginnings of local days in a time zone, by the rules of the package `tzdata`.
 
-Days have numbers, 0 is 1970-01-01. Day n begins at the first moment at which the local date is at least n: at midnight, or at
-the end of the gap where midnight was skipped, or at the first of two midnights. A date that was skipped as a whole begins and
-ends at the same moment.
+Days are numbered, with 0 for 1970-01-01. Day n begins at the first moment at which the local date is at least n: at
+midnight, at the end of the gap if midnight was skipped, or at the first of two midnights. A date that was skipped
+entirely begins and ends at the same moment.
 
-Invariant: what is here is computed once, where a query is planned. Tasks get the result, so they need no rules.
+Invariant: local days are computed once, when a query is planned. Tasks receive the result, so they need no time zone
+rules.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ from headrace.errors import QueryError, QueryTypeError
 
 SECOND = 1_000_000
 DAY = 86_400 * SECOND
-DAYS_OF_400_YEARS = 146_097  # after which the calendar, and every rule of a zone for the future, repeats
+DAYS_OF_400_YEARS = 146_097  # the calendar, and every zone's rule for the future, repeats after this many days
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIRST_YEAR = int((datetime(2, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())  # no zone has a rule from before
+_FIRST_YEAR = int((datetime(2, 1, 1, tzinfo=UTC) - _EPOCH).total_seconds())  # no zone has an earlier rule
 _FOUR_WEEKS = 28 * 86_400
-_HEADER = struct.Struct(">4s c 15x 6l")  # of a TZif file: RFC 8536
+_HEADER = struct.Struct(">4s c 15x 6l")  # header of a TZif file (RFC 8536)
 
 
 @dataclass(frozen=True)
 class LocalDays:
-    """Days in runs: in each, a day begins 24 hours after the day before it; the last day of a run may be longer or shorter.
+    """Local days as runs of consecutive days of 24 hours. Only the last day of a run may be longer or shorter.
 
-    runs: (number of the first day, its first moment in microseconds), ascending. The first run also holds for all
-    earlier days. repeats_from: the day from which on the runs of 400 years repeat; None: the last run has no end.
+    runs: (number of the first day, its first moment in microseconds), ascending. The first run also applies to all
+    earlier days. repeats_from: the day from which the runs of 400 years repeat; None: the last run has no end.
     """
 
     runs: tuple[tuple[int, int], ...]
@@ -44,7 +45,7 @@ class LocalDays:
 
 
 def check_zone(zone: str) -> str:
-    """Return the name of a zone, if `tzdata` has it."""
+    """Return the name of a zone. Raise if `tzdata` does not contain it."""
     if not isinstance(zone, str):
         raise QueryTypeError(
             f"zone must be the name of a time zone as text; found {zone!r:.100}; such as 'Europe/Berlin'"
@@ -65,7 +66,7 @@ def _known_zones() -> frozenset[str]:
 
 @functools.lru_cache(maxsize=64)
 def local_days(zone: str) -> LocalDays:
-    """The local days of a zone."""
+    """Return the local days of a zone."""
     data = resources.files("tzdata").joinpath("zoneinfo", *zone.split("/")).read_bytes()
     rules = ZoneInfo.from_file(io.BytesIO(data), key=zone)
     listed, rule = _file_contents(data)
@@ -80,7 +81,7 @@ def local_days(zone: str) -> LocalDays:
 
 
 def _file_contents(data: bytes) -> tuple[list[int], bool]:
-    """(the moments at which the offset changes, in seconds; whether a rule says when it changes after the last of them)."""
+    """Return the moments of offset changes in seconds, and whether a rule defines later changes."""
     place = _block_size(data, 0, 4)
     _, _, _, _, _, times, _, _ = _HEADER.unpack_from(data, place)
     listed = struct.unpack_from(f">{times}q", data, place + _HEADER.size)
@@ -89,14 +90,14 @@ def _file_contents(data: bytes) -> tuple[list[int], bool]:
 
 
 def _block_size(data: bytes, place: int, time_size: int) -> int:
-    """The bytes of a header and of what it announces."""
+    """Return the bytes of a header and its data block."""
     counts: tuple[int, ...] = _HEADER.unpack_from(data, place)[2:]
     ut, standard, leaps, times, types, letters = counts
     return _HEADER.size + times * (time_size + 1) + types * 6 + letters + leaps * (time_size + 4) + standard + ut
 
 
 def _changes(rules: ZoneInfo, after: int, end: int) -> Iterator[int]:
-    """The moments at which a rule changes the offset, none of which are within four weeks of each other."""
+    """Yield the moments at which a rule changes the offset. Changes are at least four weeks apart."""
     for low, high in pairwise(range(after + 1, end, _FOUR_WEEKS)):
         if (before := _offset(rules, low)) != _offset(rules, high):
             while high - low > 1:
@@ -106,15 +107,16 @@ def _changes(rules: ZoneInfo, after: int, end: int) -> Iterator[int]:
 
 
 def _offset(rules: ZoneInfo, moment: int) -> int:
-    """How many seconds local time is ahead of UTC."""
+    """Return by how many seconds local time is ahead of UTC."""
     offset = (_EPOCH + timedelta(seconds=moment)).astimezone(rules).utcoffset()
     assert offset is not None
     return int(offset.total_seconds())
 
 
 def _runs(rules: ZoneInfo, changes: Sequence[int]) -> list[tuple[int, int]]:
-    """Between two changes of the offset, each day begins when local time comes to its midnight; a day that is passed by a
-    change begins at that change."""
+    """Return the runs. Between two offset changes each day begins at local midnight; a day whose midnight a change
+    skips begins at that change.
+    """
     first = changes[0] if changes else 0
     offset = _offset(rules, first - 1)
     day = -(-(first + offset) // 86_400) - 1
@@ -134,7 +136,7 @@ def _runs(rules: ZoneInfo, changes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def _add(runs: list[tuple[int, int]], day: int, moment: int) -> None:
-    """A day that begins at a moment, in seconds; if that is not 24 hours after the day before, it begins a run."""
+    """Add a day that begins at a moment in seconds. It begins a new run unless it is 24 hours after the previous day."""
     last, start = runs[-1]
     if start + (day - last) * DAY != moment * SECOND:
         runs.append((day, moment * SECOND))

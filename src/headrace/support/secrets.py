@@ -1,15 +1,15 @@
-"""Secrets: which values no text and no file may show, and values that are read from the environment where they are needed.
+"""Secrets: detection and masking of secret values, and values that are read from the environment where they are needed.
 
-One vocabulary serves sinks, sources and the settings of processors. A value counts as secret
+The same rules apply to sinks, sources and the settings of processors. A value counts as secret
 
 - if it is a `Secret`, whatever its name is;
-- if a name on the way to it is one for secrets, such as `password`, `sasl.password`, `apiKey` or `Authorization`, however deep
-  it is nested in dicts and lists;
-- if it is text in the shape of a secret: a URL with a login, `password=...` in a URL or a connection string, a header such as
-  `Bearer ...`, a private key, a token of a well-known kind.
+- if a name on the path to it is one for secrets, such as `password`, `sasl.password`, `apiKey` or `Authorization`, at
+any depth of nested dicts and lists;
+- if its text has the form of a secret: a URL with a login, `password=...` in a URL or a connection string, a header
+such as `Bearer ...`, a private key, a token of a well-known kind.
 
-Invariant: what is shown is never derived from a secret, not even a digest, because a short secret can be guessed from its
-digest. A value that is taken for a secret by mistake is used like any other; only its changes are not noticed.
+Invariant: no shown text is derived from a secret, not even a digest, because a short secret can be guessed from its
+digest. A value that is wrongly classified as secret is used normally; only its changes are not noticed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ HIDDEN = "***"
 SERVERS_ARE_SHOWN = (
     "servers takes addresses of brokers as text, host:port; give logins as settings={name: hr.secret(...)}"
 )
-LONG_SECRET = 9  # characters: a shorter secret is removed from a text only where it is a whole word
+LONG_SECRET = 9  # characters; shorter secrets are removed from a text only as whole words
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _REPR = re.compile(r"secret\('[A-Za-z_][A-Za-z0-9_]*'\)")
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_NAMES = re.compile(  # in names as words in lower case with _ between them
+_NAMES = re.compile(  # matched against names as lower-case words joined by _
     r"passw[a-z]*|passphrases?|passcodes?|[a-z]*secret[a-z]*|[a-z]*credentials?"
     r"|(?:token|pwd|authorization|signature|cookie|webhook|assertion)s?(?=_|$)"
     r"|(?:^|_)(?:bearer|creds?|hmac|jaas|jwts?|pem|sas|sig|sasl_config|oauthbearer_config)(?=_|$)"
@@ -46,28 +46,30 @@ _NAMES = re.compile(  # in names as words in lower case with _ between them
     r"|(?:access|account|api|app|application|auth|customer|(?:de|en)cryption|license|master|private|shared|signing|ssh|storage"
     r"|subscription)_?keys?(?=_|$)"
 )
-_OPEN = re.compile(  # endings of names for what describes a secret, or says where it is
+_OPEN = re.compile(  # suffixes of names that describe or locate a secret but do not contain it
     r"_(?:column|file|path|name|type|host|port)$|(?<!webhook)_ur[il]$|(?<!secret)(?<!key)_id$"
 )
-_PAIR = re.compile(r"""([\w.%+-]+)["']?\s*[=:]\s*""")  # a name and what separates it from its value
+_PAIR = re.compile(r"""([\w.%+-]+)["']?\s*[=:]\s*""")  # a name and the separator before its value
 _SHAPES = (
-    re.compile(r"[a-z][a-z0-9+.-]*://(\S*)@", re.IGNORECASE),  # up to the last @: a password may hold any character
+    # up to the last @, because a password may contain any character
+    re.compile(r"[a-z][a-z0-9+.-]*://(\S*)@", re.IGNORECASE),
     re.compile(r"\b(?:bearer|basic)\s+([\w.~+/=-]{4,})", re.IGNORECASE),
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----(.*)", re.DOTALL),
     re.compile(r"\b((?:gh[opsru]_|github_pat_|glpat-|xox[a-z]-|[sr]k[-_]|A[KS]IA|eyJ)[\w.-]{12,})"),
 )
 _SIGNS = re.compile(r"[:=]|bearer|basic|private key|gh[opsru]_|github_|glpat-|xox|[sr]k[-_]|a[ks]ia|eyj", re.IGNORECASE)
-_FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, where several URLs follow each other
+_FIRST_LOGIN = re.compile(r"://([^:@/\s]*:[^@\s]*)@")  # up to the first @, for texts with several URLs
 _IN_PLACE = re.compile(  # host:port/ is not user:password
     r"(?<!abfs)(?<!abfss)(?<!wasb)(?<!wasbs)://(?:[^/@]*:[^/@]*|[^:/@\s]+:(?!\d{1,5}/)[^@\s]*)@", re.IGNORECASE
 )
-_WORD = (  # a word begins where it has a letter or a digit and none precedes, unless that is escaped, as in %3A
+_WORD = (  # a word boundary, also after an escape such as %3A
     r"(?:(?<![^\W_])|(?![^\W_])|(?<=%[0-9A-Fa-f]{{2}})|(?<=\\[nrt])){}(?:(?<![^\W_])|(?![^\W_]))"
 )
-_END = re.compile(r"[\s&;,]")  # of a value in a URL or a connection string
+_END = re.compile(r"[\s&;,]")  # ends a value in a URL or a connection string
 
 
-# --- values that are read where they are needed ---------------------------------------------------------------------------
+# --- values that are read from the environment
+# ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -78,17 +80,17 @@ class Secret:
 
     @property
     def value(self) -> str:
-        """Return what the variable holds in this process."""
+        """Return the value of the variable in this process."""
         found = os.environ.get(self.name)
         if found:
             return found
         place = f"process {os.getpid()} on {socket.gethostname()}"
-        how = "set it there, such as by export, and start again"
+        how = "set it there, for example with export, and start again"
         if _is_worker():
             place = f"a Python worker of Spark, {place}"
             how = (
-                "a worker has the environment of its executor, and on one machine that of the driver at the moment when the"
-                f" session was made: set {self.name} before that, or on a cluster by spark.executorEnv.{self.name}"
+                "a worker has the environment of its executor, and on one machine that of the driver at the time when the"
+                f" session was created; set {self.name} before that, or on a cluster with spark.executorEnv.{self.name}"
             )
         what = "is not set" if found is None else "is empty"
         raise MissingSecret(f"{self!r} cannot be read: the environment variable {self.name} {what} in {place}; {how}")
@@ -98,8 +100,8 @@ class Secret:
 
     def __str__(self) -> str:
         raise QueryTypeError(
-            f"{self!r} has no text, so it cannot be a part of one, such as of an f-string: let the variable {self.name} hold the"
-            f" whole value, such as the whole URL, and give hr.{self!r} in its place"
+            f"{self!r} has no text, so it cannot be part of a text such as an f-string; put the whole value into the variable {self.name},"
+            f" such as the whole URL, and use hr.{self!r} as the value"
         )
 
     def __format__(self, how: str) -> str:
@@ -107,11 +109,12 @@ class Secret:
 
 
 def secret(name: str) -> Secret:
-    """A value that is read from the environment variable `name` where it is needed, and that is neither stored nor shown.
+    """Return a value that is read from the environment variable `name` where it is needed, and that is neither stored
+    nor shown.
 
-    Sinks and sources read it in the driver, when they are made; processors where they run, in the executors, before `open`.
+    Sinks and sources read it in the driver, when they are created; processors in the executors, before `open`.
     """
-    if not isinstance(name, str) or not _VARIABLE.fullmatch(name):  # what was given may be the secret itself
+    if not isinstance(name, str) or not _VARIABLE.fullmatch(name):  # the argument may be the secret itself
         raise QueryTypeError(
             "hr.secret takes the name of an environment variable: letters, digits and _, such as hr.secret('DB_URL');"
             " found something else, which is not shown because it may be the secret"
@@ -120,13 +123,13 @@ def secret(name: str) -> Secret:
 
 
 def _is_worker() -> bool:
-    """Whether this process is a Python worker of Spark."""
+    """Return whether this process is a Python worker of Spark."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
     return main is not None and main.name.startswith(("pyspark.", "headrace.spark.worker_daemon"))
 
 
 def resolve_secrets(value: Any) -> Any:
-    """Return a value with what its secrets stand for; the value itself if it holds none."""
+    """Return a value with each `Secret` replaced by its value, or the same object if it contains none."""
     if isinstance(value, Secret):
         return value.value
     if isinstance(value, dict):
@@ -141,7 +144,7 @@ def resolve_secrets(value: Any) -> Any:
 
 
 def holds_secret(value: Any) -> bool:
-    """Return whether a value is a `Secret`, or holds one in dicts and lists."""
+    """Return whether a value is a `Secret`, or contains one in dicts and lists."""
     if isinstance(value, Mapping):
         return any(map(holds_secret, value.values()))
     if isinstance(value, list | tuple | set | frozenset):
@@ -150,10 +153,10 @@ def holds_secret(value: Any) -> bool:
 
 
 def refuse_secret(value: Any, instead: str) -> None:
-    """Refuse a secret where a value is shown; instead: what is accepted."""
+    """Raise if a value that is shown contains a secret. `instead` says what is accepted."""
     if holds_secret(value):
         raise QueryTypeError(
-            f"{instead}; found {mask_secrets(value)!r}, which no text may show. An address that is not secret can be read from a variable by"
+            f"{instead}; found {mask_secrets(value)!r}, which must not be shown; read an address that is not secret from a variable with"
             " os.environ[...]"
         )
 
@@ -163,9 +166,10 @@ def refuse_secret(value: Any, instead: str) -> None:
 
 @lru_cache(maxsize=10_000)
 def is_secret_name(name: str, *, of_number: bool = False) -> bool:
-    """Return whether values of this name are secret. A number is one only if the name ends so: `token_limit` is none.
+    """Return whether values of this name are secret. A number is secret only if the name ends with the secret word,
+    unlike `token_limit`.
 
-    A name such as `password_column` or `token_url` is none; a login in the URL is found by its shape.
+    Names such as `password_column` or `token_url` are not secret; a login in a URL is detected by its form.
 
     >>> [is_secret_name(name) for name in ("sasl.password", "apiKey", "Authorization", "tokenizer", "key", "primary_key")]
     [True, True, True, False, False, False]
@@ -188,7 +192,7 @@ def _is_secret(name: str, value: Any) -> bool:
 
 
 def mask_secrets(value: Any, name: str = "") -> Any:
-    """Return a value, of settings by name as well, without what is secret in it.
+    """Return a value with its secrets masked, by name within settings and by form within texts.
 
     >>> given = {"user": "ann", "kafka": {"sasl.password": "x"}, "url": "https://ann:x@host/?token=y"}
     >>> mask_secrets({**given, "key": Secret("KEY")})
@@ -213,28 +217,30 @@ def mask_secrets(value: Any, name: str = "") -> Any:
 
 
 def _alike(value: Any, parts: list[Any]) -> Any:
-    """A tuple for a tuple, which may be an element of a set."""
+    """Return a tuple for a tuple, because it may be an element of a set."""
     return tuple(parts) if isinstance(value, tuple) else parts
 
 
 def _masked_key(key: Any) -> Any:
-    """A name, which may be a URL."""
+    """Return a key with its secrets masked, because it may be a URL."""
     return _masked_text(key) if isinstance(key, str) else key
 
 
 def _nearer(name: str, key: Any) -> str:
-    """The name that tells whether a value is secret: all that is nested under a secret's name is."""
+    """Return the name that decides whether a nested value is secret: everything below a secret name is."""
     return name if is_secret_name(name) else key if isinstance(key, str) else repr(key)
 
 
 def _are_pairs(values: Iterable[Any]) -> bool:
-    """Whether these are settings as a list of names and values."""
+    """Return whether the values are settings as a list of (name, value) pairs."""
     return all(isinstance(each, list | tuple) and len(each) == 2 and isinstance(each[0], str) for each in values)
 
 
 def _spans(text: str) -> list[tuple[int, int]]:
-    """Where a text may hold secrets: what follows a secret's name to the end of the text, and whatever has the shape of one."""
-    if _SIGNS.search(text) is None:  # most settings are plain, and there may be very many
+    """Return the ranges of a text that may be secret: from a secret name's value to the end, and texts with the form of
+    a secret.
+    """
+    if _SIGNS.search(text) is None:  # most settings are plain, and there may be many
         return []
     found = [match.span(1) for shape in _SHAPES for match in shape.finditer(text)]
     named = (match.end() for match in _PAIR.finditer(text) if is_secret_name(unquote_plus(match[1])))
@@ -252,9 +258,9 @@ def _masked_text(text: str) -> str:
 
 
 def without_logins(place: str) -> str:
-    """Return what a source reads without the logins in it; other parts stay, because they tell sources apart.
+    """Return the place of a source without logins. Other parts stay, because they distinguish sources.
 
-    A user without a password stays, and so does all that precedes the @ in a URL of Azure: it is a container.
+    A user without a password stays, and so does the part before the @ in an Azure URL, which is a container.
 
     >>> without_logins("FileSource[s3a://key:se/cret@bucket/x], hdfs://host:8020/a@b")
     'FileSource[s3a://bucket/x], hdfs://host:8020/a@b'
@@ -263,7 +269,7 @@ def without_logins(place: str) -> str:
 
 
 def _texts(value: Any, name: str = "") -> Iterator[str]:
-    """Return the secrets of a value."""
+    """Yield the secrets in a value."""
     if isinstance(value, Secret):
         value, name = os.environ.get(value.name, ""), "secret"
     if isinstance(value, Mapping) or (isinstance(value, list | tuple) and _are_pairs(value)):
@@ -281,7 +287,7 @@ def _texts(value: Any, name: str = "") -> Iterator[str]:
 
 
 def _pieces(text: str) -> Iterator[str]:
-    """Return what may be a secret in a text, in each of the ways in which it may be cut out of it."""
+    """Yield the parts of a text that may be secret, in each of the forms in which other code may extract them."""
     for login in (*_SHAPES[0].finditer(text), *_FIRST_LOGIN.finditer(text)):
         yield login[1].partition(":")[2] or login[1]
     for low, high in _spans(text):
@@ -292,7 +298,7 @@ def _pieces(text: str) -> Iterator[str]:
 
 
 def secret_spellings(secrets: Iterable[str]) -> list[str]:
-    """Return secrets in every spelling in which a text may hold them, the longest first."""
+    """Return secrets in every spelling in which a text may contain them, the longest first."""
     found = set()
     for each in secrets:
         lines = [line for line in each.splitlines() if len(line) >= LONG_SECRET] if "\n" in each else []
@@ -302,7 +308,7 @@ def secret_spellings(secrets: Iterable[str]) -> list[str]:
 
 
 def remove_secrets(secrets: Iterable[str], text: str) -> str:
-    """Return a text without secrets, which come in all their spellings."""
+    """Return a text with all given spellings of secrets removed."""
     for each in secrets:
         where = re.escape(each) if len(each) >= LONG_SECRET else _WORD.format(re.escape(each))
         text = re.sub(where, HIDDEN, text)
@@ -310,7 +316,7 @@ def remove_secrets(secrets: Iterable[str], text: str) -> str:
 
 
 def remove_secrets_from_rest(secrets: Sequence[str], text: str, kept: str) -> str:
-    """The same, but for a part of the text that can be shown although it may have words in common with secrets."""
+    """Remove secrets from a text, except from the part `kept`, which may share words with secrets."""
     if not kept:
         return remove_secrets(secrets, text)
     longer = [each for each in secrets if len(each) >= len(kept)]
@@ -318,14 +324,15 @@ def remove_secrets_from_rest(secrets: Sequence[str], text: str, kept: str) -> st
     return kept.join(remove_secrets(shorter, part) for part in remove_secrets(longer, text).split(kept))
 
 
-# --- settings with secrets in them --------------------------------------------------------------------------------------------
+# --- settings that contain secrets
+# --------------------------------------------------------------------------------------------
 
 
 class SealedSettings:
-    """Settings of a sink, a source or a processor: for use, and for texts without their secrets.
+    """Settings of a sink, source or processor: with their secrets for use, and without them for texts.
 
-    more: secrets beside those that the settings are known to hold; kept: a text without secrets, such as an address, which
-    stays as it is in texts.
+    more: further secrets, in addition to those found in the settings; kept: a text without secrets, such as an address,
+    that is never masked.
     """
 
     def __init__(self, given: Any, more: Iterable[str] = (), kept: str = "") -> None:
@@ -333,18 +340,20 @@ class SealedSettings:
 
     @cached_property
     def opened(self) -> Any:
-        """The settings with the values of their secrets, which are also known where the environment is another."""
+        """Return the settings with the values of their secrets. The values are remembered, in case the environment
+        changes.
+        """
         self._more += _texts(self._given)
         return resolve_secrets(self._given)
 
     def open(self) -> Self:
-        """Read the secrets now, so that one that is missing is an error now."""
+        """Read the secrets now, so that a missing one raises now."""
         self.opened  # noqa: B018
         return self
 
     @property
     def shown(self) -> Any:
-        """The settings without secrets."""
+        """Return the settings with their secrets masked."""
         return mask_secrets(self._given)
 
     def without_secrets(self, text: str) -> str:
@@ -356,7 +365,7 @@ class SealedSettings:
 
     @contextmanager
     def hiding(self) -> Iterator[None]:
-        """Errors that leave this hold no secret, nor does any error that led to them."""
+        """Remove secrets from errors that leave the block, and from the errors that caused them."""
         try:
             yield
         except Exception as error:
@@ -374,7 +383,7 @@ class SealedSettings:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """The errors that led to an error, and those that led to them."""
+    """Yield the causes and contexts of an error, transitively."""
     waiting, seen = [error.__cause__, error.__context__], {id(error)}
     while waiting:
         each = waiting.pop()
@@ -389,7 +398,7 @@ def _told(error: BaseException) -> str:
 
 
 def _parts(error: BaseException) -> list[str]:
-    """Return the message of an error, and everything that it holds beside texts, such as the name of a file."""
+    """Return the message of an error and the text of everything else that it contains, such as the name of a file."""
     given = (each for each in error.args if not isinstance(each, str))
     return [_text(error), *map(repr, (*given, *vars(error).values()))]
 
@@ -397,12 +406,12 @@ def _parts(error: BaseException) -> list[str]:
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except Exception:  # of what it holds, such as of a `Secret`
+    except Exception:  # an object in it has no text, such as a `Secret`
         return repr(error)
 
 
 def _raise_alone(error: HeadraceError) -> NoReturn:
-    """Raise an error that does not lead to the one that is being handled."""
+    """Raise an error without the error that is being handled as its context."""
     try:
         raise error
     except HeadraceError:

@@ -1,9 +1,10 @@
 """Quiet shutdown of Spark's Python workers and of active runs.
 
-Spark closes the sockets of idle Python workers before it ends them. A worker that notices would report its own end as an
-error. `quiet_worker_exit`, called in a task, makes the worker check first whether the other end is still there.
-`uninterrupted` protects cleaning up, which a second Ctrl-C must not end half-way. When the interpreter ends, active runs
-are stopped as by `run.stop()`, within `EXIT_SECONDS`: otherwise Spark would report batches whose Python process is gone.
+Spark closes the sockets of idle Python workers before it ends them, and a worker that notices would report an error.
+`quiet_worker_exit`, called in a task, makes the worker check first whether the connection is still open.
+
+`uninterrupted` protects cleanup, which a second Ctrl-C must not interrupt. When the interpreter ends, active runs are
+stopped as by `run.stop()`, within `EXIT_SECONDS`; otherwise Spark would report batches whose Python process has ended.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-EXIT_SECONDS = 10.0  # seconds that runs get to end their epoch when the interpreter ends
+EXIT_SECONDS = 10.0  # seconds that runs get to finish their epoch when the interpreter ends
 DAEMON = "pyspark.daemon"
 END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -28,7 +29,7 @@ Worker = Callable[[socket.socket, bool], int]
 
 
 class StoppableRun(Protocol):
-    """What is needed of a run."""
+    """The attributes of a run that this module uses."""
 
     _ended: threading.Event
 
@@ -39,7 +40,7 @@ class StoppableRun(Protocol):
 
 
 def quiet_worker_exit() -> None:
-    """In a worker of Spark's daemon: from the next task on, a closed connection is the end and no error."""
+    """Let a worker of Spark's daemon treat a closed connection as its end and not as an error, from the next task on."""
     main: Any = sys.modules.get("__main__")
     if getattr(getattr(main, "__spec__", None), "name", None) != DAEMON:
         return
@@ -49,7 +50,7 @@ def quiet_worker_exit() -> None:
 
 
 class QuietStream:
-    """Spark's loop over tasks, for as long as Spark is at the other end."""
+    """Spark's loop over tasks, which exits when Spark closes the connection."""
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
@@ -61,7 +62,7 @@ class QuietStream:
 
 
 def _spoken_to(connection: socket.socket) -> bool:
-    """Wait until there is something to read; false if there never will be."""
+    """Wait until there is data to read. Return False if the connection is closed."""
     try:
         return bool(connection.recv(1, socket.MSG_PEEK))
     except OSError:
@@ -73,8 +74,8 @@ def _spoken_to(connection: socket.socket) -> bool:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Signals to end have no effect in this block. It is for cleaning up, which takes no longer than `EXIT_SECONDS`."""
-    if threading.current_thread() is not threading.main_thread():  # only the main thread is interrupted by signals
+    """Ignore ending signals in this block. It is for cleanup that takes at most `EXIT_SECONDS`."""
+    if threading.current_thread() is not threading.main_thread():  # signals interrupt only the main thread
         yield
         return
     with handle_signals(_pass_over):
@@ -83,7 +84,7 @@ def uninterrupted() -> Iterator[None]:
 
 @contextmanager
 def handle_signals(handler: Callable[..., None]) -> Iterator[None]:
-    """Let `handler` handle the signals to end; SIGHUP only if it is not ignored, as it is under nohup."""
+    """Handle ending signals with `handler`. SIGHUP is included unless it is ignored, as under nohup."""
     wanted = [n for n in END_SIGNALS if n != signal.SIGHUP or signal.getsignal(n) is not signal.SIG_IGN]
     before = {number: signal.signal(number, handler) for number in wanted}
     try:
@@ -94,7 +95,7 @@ def handle_signals(handler: Callable[..., None]) -> Iterator[None]:
 
 
 def _pass_over(*_: Any) -> None:
-    """Unlike SIG_IGN, a handler is not inherited by a process that is started meanwhile."""
+    """Ignore a signal. Unlike SIG_IGN, a handler is not inherited by child processes."""
 
 
 # --- runs ----------------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ _runs: weakref.WeakSet[StoppableRun] = weakref.WeakSet()
 
 
 def stop_at_exit(run: StoppableRun) -> None:
-    """The run is stopped when the interpreter ends, if it still goes on then."""
+    """Stop the run when the interpreter ends, if the run is still active."""
     if not _runs:
         atexit.unregister(_stop_runs)
         atexit.register(_stop_runs, os.getpid())
@@ -111,7 +112,7 @@ def stop_at_exit(run: StoppableRun) -> None:
 
 
 def _stop_runs(process: int) -> None:
-    if process != os.getpid():  # a fork: the runs are its parent's
+    if process != os.getpid():  # in a forked child: the runs belong to its parent
         return
     deadline = time.monotonic() + EXIT_SECONDS
     runs = list(_runs)

@@ -1,19 +1,19 @@
-"""Text on its way to a screen or into a picture: what could act there is shown instead.
+"""Text for terminals and pictures: control characters are made visible.
 
-Names, data and errors may hold anything. A terminal obeys escape sequences, a bidirectional override turns a line round,
-and XML has no way at all to write most control characters. `printable` gives text in which every character is one that
-can be seen: whatever is not stands as Python would write it, such as \\x1b.
+Names, data and errors may contain any characters. A terminal executes escape sequences, a bidirectional override
+reverses a line, and XML cannot represent most control characters. `printable` returns text of visible characters only:
+any other character is written as Python would, such as \\x1b.
 """
 
 from __future__ import annotations
 
 import unicodedata
 
-JOINERS = "\u200c\u200d"  # invisible, and part of how Persian, Hindi and emoji are written
+JOINERS = "\u200c\u200d"  # invisible, but part of the spelling of Persian, Hindi and emoji
 
 
 def printable(text: str, *, lines: bool = False) -> str:
-    """The text with everything that is not to be seen as an escape; `lines`: it may have several.
+    """Return the text with invisible characters as escapes. `lines`: keep line breaks.
 
     >>> printable("a\\x1b[2Jb\\u202ec\\n")
     'a\\\\x1b[2Jb\\\\u202ec\\\\n'
@@ -24,7 +24,7 @@ def printable(text: str, *, lines: bool = False) -> str:
 
 
 def is_visible(character: str) -> bool:
-    """Whether a character only stands where it is put."""
+    """Return whether a character is visible and does not affect other characters."""
     return character.isprintable() or character in JOINERS or unicodedata.category(character) == "Zs"
 
 

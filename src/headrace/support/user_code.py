@@ -1,10 +1,10 @@
-"""Calls of the user's own code: processors, functions that split a stream, sinks, query files.
+"""Calls of user code: processors, functions that split a stream, sinks, query files.
 
-Invariant: whatever such code raises becomes an error that names it. This includes SystemExit, GeneratorExit and
-KeyboardInterrupt, which would otherwise end a task or the program without an explanation. Only an exception that comes from a
-signal, such as Ctrl-C, passes through unchanged: the user wants to end the program.
+Invariant: every exception that user code raises becomes an error that names the code. This includes SystemExit,
+GeneratorExit and KeyboardInterrupt, which would otherwise end a task or the program without an explanation. Only an
+exception that a signal caused, such as Ctrl-C, passes unchanged, because the user wants to end the program.
 
-A task that could die in such code notes each call before it is made (`note_calls`), so that the driver can name the code.
+A task that could die in user code notes each call in advance (`note_calls`), so that the driver can name the code.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _note: Note = _ignore
 
 @contextmanager
 def note_calls(note: Note) -> Iterator[None]:
-    """Give `note` the words of each call before it is made, and empty text after it."""
+    """Pass the description of each call to `note` before the call, and empty text after it."""
     global _note
     _note = note
     try:
@@ -42,7 +42,7 @@ def note_calls(note: Note) -> Iterator[None]:
 def call_user_code(
     words: str, function: Callable[..., Any], *given: Any, failed: Callable[[BaseException], Exception]
 ) -> Any:
-    """Return what `function` returns; raise what `failed` makes of its exception."""
+    """Return the result of `function`. On an exception, raise the error that `failed` returns for it."""
     _note(words)
     try:
         return function(*given)
@@ -55,9 +55,10 @@ def call_user_code(
 
 
 def comes_from_signal(error: BaseException) -> bool:
-    """Return whether a signal interrupted the code that raised this, rather than a statement of that code.
+    """Return whether a signal caused the exception, rather than a statement of the code.
 
-    Python raises KeyboardInterrupt between two instructions; a handler written in Python is a call of its own.
+    Python raises KeyboardInterrupt between two instructions. A signal handler written in Python appears as a separate
+    call.
     """
     if isinstance(error, Exception | GeneratorExit):
         return False

@@ -1,7 +1,7 @@
-"""What values from a stored file must look like: small checks, put together to forms.
+"""Validation of values from stored files: small checks that are combined into forms.
 
-A form takes a value and its name, gives the value back if it fits, and otherwise raises CorruptState with the name, what
-was expected and what was found. A checksum says that a file is what somebody wrote; a form, that it can be meant.
+A form takes a value and its name. It returns the value if it fits, and otherwise raises CorruptState with the name, the
+expectation and the value found. A checksum proves that a file is unchanged; a form proves that its values are valid.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def refuse(key: str, expected: str, found: object) -> CorruptState:
 
 
 def of_type(kind: type) -> Form:
-    """A value of exactly this kind: a bool is no int."""
+    """Return a form for exactly this type: a bool is not an int."""
 
     def check(value: Any, key: str) -> Any:
         if type(value) is not kind:
@@ -41,7 +41,7 @@ def whole(low: int, high: int) -> Form:
 
 
 def finite(value: Any, key: str) -> Any:
-    """A finite number, whole or not."""
+    """Return a finite number, int or float."""
     if type(value) not in (int, float) or not math.isfinite(value):
         raise refuse(key, "a number", value)
     return value
@@ -76,7 +76,7 @@ def optional(form: Form) -> Form:
 
 
 def mapping_of(form: Form) -> Form:
-    """An object whose values all have the form."""
+    """Return a form for an object whose values all have the given form."""
 
     def check(value: Any, key: str) -> Any:
         return {name: form(item, f"{key}.{name:.100}") for name, item in table(value, key).items()}
@@ -85,7 +85,7 @@ def mapping_of(form: Form) -> Form:
 
 
 def list_of(form: Form) -> Form:
-    """A list whose items all have the form."""
+    """Return a form for a list whose items all have the given form."""
 
     def check(value: Any, key: str) -> Any:
         return [form(item, f"{key}[{place}]") for place, item in enumerate(of_type(list)(value, key))]
@@ -94,7 +94,7 @@ def list_of(form: Form) -> Form:
 
 
 def exact_list(*forms: Form) -> Form:
-    """A list of just these."""
+    """Return a form for a list with exactly these items."""
 
     def check(value: Any, key: str) -> Any:
         if type(value) is not list or len(value) != len(forms):
@@ -105,7 +105,7 @@ def exact_list(*forms: Form) -> Form:
 
 
 def record(**forms: Form) -> Form:
-    """An object with exactly these fields."""
+    """Return a form for an object with exactly these fields."""
 
     def check(value: Any, key: str) -> Any:
         if not isinstance(value, dict) or set(value) != set(forms):
@@ -116,7 +116,7 @@ def record(**forms: Form) -> Form:
 
 
 def record_with(**forms: Form) -> Form:
-    """An object with these fields, and perhaps others."""
+    """Return a form for an object with at least these fields."""
 
     def check(value: Any, key: str) -> Any:
         missing = [name for name in forms if name not in table(value, key)]

@@ -1,3 +1,3 @@
-"""The one place that knows the version."""
+"""The version of headrace."""
 
 __version__ = "0.1.0"

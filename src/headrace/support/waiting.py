@@ -1,6 +1,7 @@
 """Repetition of a call to a server until the server answers, with pauses and warnings.
 
-Invariant: a call is repeated only after the error that says that the server is unreachable. Any other error ends the wait.
+Invariant: a call is repeated only after the error that means that the server is unreachable. Any other error ends the
+wait.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two calls, at first and at most
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two calls: first and longest pause
 WARN_AGAIN = 30.0  # seconds between two warnings
 _T = TypeVar("_T")
 _E = TypeVar("_E", bound=Exception)
@@ -19,13 +20,13 @@ _E = TypeVar("_E", bound=Exception)
 
 @dataclass(frozen=True)
 class ServerWait(Generic[_E]):
-    """How to wait for one server.
+    """The rules of waiting for one server.
 
     unreachable: the error that a call raises while the server is unreachable.
-    hurry: set when the run is to end; it ends the current pause.
-    give_up: (error, seconds waited, next pause) -> the error to raise now, None to continue.
-    warn: gets the error, at once and again every `WARN_AGAIN` seconds.
-    resumed: gets the seconds waited, when the server answers after a warning.
+    hurry: set when the run must end; it ends the current pause.
+    give_up: (error, seconds waited, next pause) -> the error to raise now, or None to continue.
+    warn: receives the error, at once and again every `WARN_AGAIN` seconds.
+    resumed: receives the seconds waited, when the server answers after a warning.
     """
 
     unreachable: type[_E]
@@ -35,7 +36,7 @@ class ServerWait(Generic[_E]):
     resumed: Callable[[float], None]
 
     def call(self, attempt: Callable[[], _T]) -> _T:
-        """Return what `attempt` returns, and repeat it while the server is unreachable."""
+        """Return the result of `attempt`, and repeat it while the server is unreachable."""
         began, warned, pause = time.monotonic(), -WARN_AGAIN, FIRST_PAUSE
         while True:
             try:

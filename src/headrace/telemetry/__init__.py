@@ -1,1 +1,1 @@
-"""telemetry"""
+"""Observation of runs: epoch records, listeners, progress, sizes of state tables."""

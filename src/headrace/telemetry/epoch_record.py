@@ -1,7 +1,7 @@
-"""What one epoch did, as a record: `EpochRecord`, told to whoever listens (`headrace.telemetry.listeners`).
+"""The record of one epoch, `EpochRecord`, which listeners receive (`headrace.telemetry.listeners`).
 
-Invariant: its counts are the difference of two manifests, so they add up to the totals of the newest; times are those that
-this process measured, and are missing in a record that was made from manifests alone.
+Invariant: its counts are the difference of two manifests, so they add up to the totals of the newest one. Its times are
+measured by this process, and are missing in a record that was made from manifests alone.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from headrace.telemetry.table_sizes import TableSize, table_sizes
 
 @dataclass(frozen=True)
 class Phases:
-    """Where the seconds of an epoch went; reading and operators as their slowest task took, stage by stage."""
+    """The seconds of an epoch by phase. Reading and operators are the sums over stages of the slowest task."""
 
-    reading: float  # input, up to what is sent
-    exchange: float  # Spark: starting tasks, moving what is sent, waiting
+    reading: float  # read the input and send it
+    exchange: float  # Spark: start tasks, move tuples, wait
     operators: float
-    commit: float  # the state is durable
-    delivery: float  # sinks have the results
+    commit: float  # make the state durable
+    delivery: float  # deliver results to sinks
 
 
 @dataclass(frozen=True)
 class DriverFigures:
-    """Processor seconds of this process, all its threads."""
+    """CPU seconds of the driver's process, over all its threads."""
 
-    planning: float  # while tasks run, too
+    planning: float  # includes time while tasks run
     commit: float
     delivery: float
 
@@ -54,7 +54,7 @@ class SourceFigures:
     accepted: int
     late: int
     rejected: int
-    failed: int  # with errors="keep", of those accepted: once for every step that a tuple failed in
+    failed: int  # with errors="keep", among those accepted: once for each step in which a tuple failed
     watermark: Watermark  # after the epoch
     idle: bool
 
@@ -63,14 +63,14 @@ class SourceFigures:
 class OperatorFigures:
     """The work of one operator in an epoch."""
 
-    arrived: int  # tuples that came to the steps before it
-    dropped: int  # of these, what the steps left out
-    sent: int  # tuples sent to its slots, one for each slot that gets it
-    out: int  # tuples that it put out
-    held: int  # tuples in its state, after the epoch
-    read: int  # of its state, by all slots
-    opened: int  # the same in bytes
-    compared: int  # pairs of tuples that a join held against its window or its predicate
+    arrived: int  # tuples that arrived at the steps before the operator
+    dropped: int  # tuples that these steps removed
+    sent: int  # tuples sent to its slots, counted once per receiving slot
+    out: int  # tuples that it emitted
+    held: int  # tuples in its state after the epoch
+    read: int  # tuples that its slots read from state
+    opened: int  # bytes that its slots read from state
+    compared: int  # pairs of tuples that a join compared
     cpu: float  # seconds
 
 
@@ -89,7 +89,7 @@ class ResultFigures:
     """One result of an epoch."""
 
     rows: int
-    seconds: float | None  # that its sink took
+    seconds: float | None  # seconds that its sink took
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class EpochRecord:
     """The record of one epoch, as listeners receive it."""
 
     epoch: int
-    seconds: float | None = None  # from when it began to when its results were delivered
+    seconds: float | None = None  # from the begin of the epoch to the delivery of its results
     cpu_seconds: float | None = None  # of all its tasks
     phases: Phases | None = None
     driver: DriverFigures | None = None
@@ -109,32 +109,32 @@ class EpochRecord:
     )  # by operator and table, after the epoch
     table_use: Mapping[str, TableUse] = field(
         default_factory=dict
-    )  # by operator: tables found in place, and built from blocks
+    )  # by operator: tables found in memory, and tables built from blocks
     versions: Mapping[str, VersionFigures] = field(
         default_factory=dict
-    )  # of tables that streams are joined with: what the epoch used
+    )  # versions of joined tables that the epoch used
     slots: Sequence[SlotFigures] = ()
-    sent_bytes: int | None = None  # in blocks whose description was sent to a later stage
-    kept_bytes: int | None = None  # in blocks that an operator handed to another of its own slot
+    sent_bytes: int | None = None  # in blocks whose descriptors were sent to a later stage
+    kept_bytes: int | None = None  # in blocks that an operator passed to another in the same slot
     results: Mapping[str, ResultFigures] = field(
         default_factory=dict
-    )  # late tuples of a source: "late:<source>", failed ones "failed:..."
+    )  # late tuples of a source have the name "late:<source>", failed ones "failed:..."
     decisions: Sequence[Mapping[str, Any]] = ()
-    repeated: bool = False  # it was committed before this run began; it may have been told then
-    error: str | None = None  # what ended the run in this epoch; one without sources was not committed
-    progress: Progress = field(default_factory=Progress)  # after it
+    repeated: bool = False  # the epoch was committed before this run began, so listeners may have received it before
+    error: str | None = None  # the error that ended the run in this epoch; without sources the epoch was not committed
+    progress: Progress = field(default_factory=Progress)  # after the epoch
 
     def to_json(self) -> dict[str, Any]:
-        """For logs and other programs."""
+        """Return the record as plain values for JSON."""
         own = {f.name: to_plain(getattr(self, f.name)) for f in fields(self) if f.name != "progress"}
         return {**own, "progress": self.progress.to_json()}
 
 
-# --- how it is made ------------------------------------------------------------------------------------------------
+# --- construction --------------------------------------------------------------------------------------------------
 
 
 def record_of(before: Manifest | None, after: Manifest, work: WorkCounts, substreams: Mapping[str, int]) -> EpochRecord:
-    """Return what follows from two manifests and the work that lies between them; substreams: of operators."""
+    """Return the record that follows from two manifests and the work between them. `substreams`: number per operator."""
     nothing = SourceState()
     known = before.sources if before else {}
     rows: dict[str, int] = {}
@@ -159,7 +159,7 @@ def record_from_manifests(
     substreams: Mapping[str, int] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> EpochRecord:
-    """The epoch of a manifest, without its times."""
+    """Return the record of a manifest's epoch, without times."""
     known = labels or {}
     record = record_of(before, after, counts_between(before, after), substreams or {})
     progress = Progress(table_use=dict(record.table_use), _substreams=substreams or {}, _labels=known)
@@ -171,7 +171,7 @@ def record_from_manifests(
 def slot_figures(reports: Sequence[Report], slots: int) -> tuple[SlotFigures, ...]:
     mine: list[list[Report]] = [[] for _ in range(slots)]
     for report in reports:
-        if report.task.stage > 0:  # reading input is no slot's
+        if report.task.stage > 0:  # stage 0 has no slots
             mine[report.task.number].append(report)
     return tuple(
         SlotFigures(
@@ -221,7 +221,7 @@ def _operator(
     held = {block.name: block.rows for blocks in state.inputs for block in blocks}  # inputs may share blocks
     return OperatorFigures(
         arrived=arrived,
-        dropped=max(arrived - sum(after for _, after in entering), 0),  # a split may make several of one
+        dropped=max(arrived - sum(after for _, after in entering), 0),  # a split may make several tuples of one
         sent=sum(work.sent.get(name, ())),
         out=work.out.get(name, 0),
         held=sum(held.values()),

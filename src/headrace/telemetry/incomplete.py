@@ -1,16 +1,16 @@
-"""Results that lack something, because operators that make them were added to a state that was there (`headrace migrate`).
+"""Results that are incomplete because their operators were added to existing state (`headrace migrate`).
 
-    query["begun"][operator]  =  T: all of its input from event time T on comes to it; None: no time is known
-    query["begun"][result]    =  T: nothing from event time T on is missing in it; None: no time is known
+    query["begun"][operator]  =  T: it receives all of its input from event time T on; None: no such time is known
+    query["begun"][result]    =  T: it is complete from event time T on; None: no such time is known
     query["functions_since"]  =  functions that were added to aggregates (headrace.evolve.added_functions)
 
-An operator that is added begins empty. Its results are complete from T plus the time that it looks back; if it looks back
-any amount of time, no time is known, neither for it nor for what is downstream. An operator that is kept emitted a part of its
-results before: an operator that is added downstream of it gets all of those that are later than these.
+An added operator starts with empty state. Its results are complete from T plus the time that it looks back. If it looks
+back without limit, no time is known for it and for everything downstream. A kept operator has already emitted a part of
+its results: an operator that is added downstream of it receives only later ones.
 
-Invariant: an added aggregate over time windows or sessions emits no window half filled: windows that began before T (sessions:
-before T plus the gap) are withheld, and all windows if no time is known. An entry stays in the manifests until the watermark has passed the time from which on
-results are complete.
+Invariant: an added aggregate over time windows or sessions never emits an incomplete window: windows that began before
+T (sessions: before T plus the gap) are withheld, and all windows if no time is known. An entry stays in the manifests
+until the watermark has passed the time from which results are complete.
 """
 
 from __future__ import annotations
@@ -27,17 +27,18 @@ from headrace.support.event_time import FOREVER, NEVER, moment_text
 from headrace.task.watermarks import SourceClock, input_watermarks, operator_watermarks
 
 Begun = dict[str, int | None]
-Since = list[list[Any]]  # by function of an aggregate: [number, windows that began before this time have null for it]
+# by function of an aggregate: [number, time; windows that began before it have null for the function]
+Since = list[list[Any]]
 FUNCTIONS_SINCE = "functions_since"
 
 
 def incomplete_operators(query: Mapping[str, Any]) -> Begun:
-    """What the section `query` of a manifest says."""
+    """Return the incomplete operators and results from the section `query` of a manifest."""
     return dict(query.get("begun", {}))
 
 
 def incomplete_results(manifest: Manifest) -> Begun:
-    """Of these, results."""
+    """Return the incomplete results of a manifest."""
     results = manifest.query.get("results", {})
     return {name: time for name, time in incomplete_operators(manifest.query).items() if name in results}
 
@@ -49,10 +50,10 @@ def complete_since(
     added: Collection[str] = (),
     notes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
 ) -> Begun:
-    """By source and operator, from when on its tuples, as far as they are still to come, are complete.
+    """Return for each source and operator the time from which its future tuples are complete.
 
-    arrived: by source, a time before which all of its tuples so far are. begun: by operator, as in a manifest; those that are
-    added now are noted in it. notes: by operator that is kept, what it keeps beside its state.
+    arrived: for each source, a time that is later than all of its tuples so far. begun: as in a manifest, by operator;
+    operators in `added` are added to it. notes: for each kept operator, the notes in its state.
     """
     complete: Begun = dict(arrived)
     for operator in plan.operators:
@@ -65,7 +66,7 @@ def complete_since(
 
 
 def input_complete_since(plan: p.PhysicalPlan, target: str, complete: Begun) -> int | None:
-    """From when on all that enters an operator or a result is complete."""
+    """Return the time from which the input of an operator or result is complete."""
     return latest_time([complete[edge.producer] for edge in plan.edges if edge.target == target])
 
 
@@ -75,14 +76,14 @@ def latest_time(times: Sequence[int | None]) -> int | None:
 
 
 def _complete(operator: Operator, begun: int | None) -> int | None:
-    """From when on the results of an operator are complete, to which all of its input comes from a time on."""
+    """Return the time from which the results of an operator are complete, if its input is complete from `begun`."""
     if begun is None or begun == NEVER:
         return begun
     return None if operator.looks_back is None else begun + operator.looks_back
 
 
 def still_incomplete(plan: p.PhysicalPlan, begun: Begun, clocks: Mapping[str, SourceClock]) -> Begun:
-    """The entries that are needed when the sources have come this far."""
+    """Return the entries that are still needed at these watermarks of the sources."""
     reached = operator_watermarks(plan, clocks)
 
     def is_needed(name: str, time: int | None) -> bool:
@@ -98,25 +99,25 @@ def still_incomplete(plan: p.PhysicalPlan, begun: Begun, clocks: Mapping[str, So
 
 
 def withhold_incomplete(plan: p.PhysicalPlan, begun: Begun) -> p.PhysicalPlan:
-    """The plan, whose aggregates know from when on all of their input comes."""
+    """Return the plan with aggregates that know from which time their input is complete."""
     times = {name: FOREVER if time is None else time for name, time in begun.items()}
     operators = (o.complete_from(times[o.name]) if o.name in times else o for o in plan.operators)
     return replace(plan, operators=tuple(operators)) if begun else plan
 
 
 def functions_since(query: Mapping[str, Any]) -> dict[str, Since]:
-    """By aggregate to which functions were added, what the section `query` of a manifest says of each function."""
+    """Return, for each aggregate with added functions, the entries in the section `query` of a manifest."""
     return dict(query.get(FUNCTIONS_SINCE, {}))
 
 
 def latest_addition(query: Mapping[str, Any]) -> Begun:
-    """By such an aggregate, the time from which on all its functions see all tuples."""
+    """Return, for each such aggregate, the time from which all its functions receive all tuples."""
     known = {name: [time for _, time in each if time is not None] for name, each in functions_since(query).items()}
     return {name: max(times) for name, times in known.items() if times}
 
 
 def complete_functions(plan: p.PhysicalPlan, query: Mapping[str, Any]) -> p.PhysicalPlan:
-    """The plan, whose aggregates know from when on each of their functions sees all tuples."""
+    """Return the plan with aggregates that know from which time each of their functions receives all tuples."""
     since = functions_since(query)
     operators = (o.functions_complete_from(since[o.name]) if o.name in since else o for o in plan.operators)
     return replace(plan, operators=tuple(operators)) if since else plan
@@ -124,7 +125,5 @@ def complete_functions(plan: p.PhysicalPlan, query: Mapping[str, Any]) -> p.Phys
 
 def warning_text(result: str, time: int | None) -> str:
     if time is None:
-        return (
-            f"{result} begins with the state that is there; what it looks back on was not kept, however far time goes"
-        )
-    return f"{result} begins with the state that is there, and is complete from {moment_text(time)} on"
+        return f"{result} starts from existing state, which lacks earlier input that it needs, so it is never complete"
+    return f"{result} starts from existing state, and is complete from {moment_text(time)} on"

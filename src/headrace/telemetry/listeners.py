@@ -1,8 +1,9 @@
-"""Listeners: whoever wants to know what every epoch did.
+"""Listeners: callbacks that receive the record of each epoch.
 
-Invariant: every listener is told each epoch of this run once, in order, in a thread of its own: one that fails, or is slow,
-harms neither the run nor another listener, and is said in the log. Who comes later is told the newest epochs of this run
-first. The newest epoch of before comes again, marked as repeated, unless the run before ended in order.
+Invariant: each listener receives each epoch of this run once, in order, in a separate thread. A listener that fails or
+is slow affects neither the run nor other listeners; a warning is logged. A listener that is added later first receives
+the newest epochs of this run. The newest epoch of the previous run is repeated, marked as such, unless that run ended
+normally.
 """
 
 from __future__ import annotations
@@ -20,26 +21,26 @@ from headrace.telemetry.epoch_record import EpochRecord
 _log = logging.getLogger(__name__)
 
 Listener = Callable[[EpochRecord], object]
-REPLAYED_EPOCHS = 300  # epochs that are told to who comes later
-MOST_EPOCHS_BEHIND = 10_000  # epochs that a listener may be behind
-MOST_ERRORS = 100  # different ones of a listener that are said
-FAREWELL = 5.0  # seconds that the end of a run waits for those that are
+REPLAYED_EPOCHS = 300  # epochs that a listener receives when it is added later
+MOST_EPOCHS_BEHIND = 10_000  # epochs that a listener may be behind before it misses some
+MOST_ERRORS = 100  # different errors of a listener that are logged
+FAREWELL = 5.0  # seconds that the end of a run waits for listeners
 
 
 class Listeners:
-    """The listeners of one run: each receives the record of every epoch, in order and in a thread of its own."""
+    """The listeners of one run: each receives the record of every epoch, in order and in a separate thread."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # of all below: nobody misses an epoch, or hears one twice
+        self._lock = threading.Lock()  # protects all fields, so that no listener misses an epoch or receives one twice
         self._told: deque[EpochRecord] = deque(maxlen=REPLAYED_EPOCHS)
         self._all: list[_ListenerThread] = []
         self._closed = False
-        self.newest: int | None = None  # the last epoch that was told
+        self.newest: int | None = None  # the last committed epoch that listeners received
 
     def add(self, function: Listener) -> Callable[[], None]:
-        """Tell it every epoch from the beginning of this run on; gives what ends that."""
+        """Call `function` with the record of every epoch from the start of this run. Return a function that removes it."""
         if not callable(function):
-            raise QueryTypeError(f"listen takes a function of an epoch's record; found {function!r:.100}")
+            raise QueryTypeError(f"listen takes a function that accepts an epoch's record; found {function!r:.100}")
         ear = _ListenerThread(function)
         with self._lock:
             for record in self._told:
@@ -57,17 +58,17 @@ class Listeners:
     def tell(self, record: EpochRecord) -> None:
         with self._lock:
             self._told.append(record)
-            if record.error is None or record.sources:  # else it was not committed
+            if record.error is None or record.sources:  # otherwise the epoch was not committed
                 self.newest = record.epoch
             for ear in self._all:
                 ear.tell(record)
 
     def is_calling(self) -> bool:
-        """Whether this is asked from within a listener."""
+        """Return whether the caller is a listener."""
         return any(ear.is_calling() for ear in self._all)
 
     def close(self) -> bool:
-        """The run has ended: whether all have heard everything, of which they get a moment."""
+        """End the listeners after the run. Return whether all of them received all epochs within `FAREWELL` seconds."""
         with self._lock:
             self._closed, ears = True, list(self._all)
             for ear in ears:
@@ -75,19 +76,19 @@ class Listeners:
         deadline = time.monotonic() + FAREWELL
         late = [ear for ear in ears if not ear.heard_all(deadline - time.monotonic())]
         for ear in late:
-            _log.warning("the run has ended, and the listener %s has not heard all of it", ear.name)
+            _log.warning("the run has ended before the listener %s received all epochs", ear.name)
         return not late
 
 
 class _ListenerThread:
-    """One listener, its thread and what it has still to hear."""
+    """A listener, its thread, and the records that it has not received yet."""
 
     def __init__(self, function: Listener) -> None:
         self.name = getattr(function, "__qualname__", None) or repr(function)[:100]
         self._function = function
         self._waiting: deque[EpochRecord] = deque()
         self._changed = threading.Condition()
-        self._ends = False  # nothing more will come
+        self._ends = False  # no more records will be added
         self._missed = 0
         self._errors: set[str] = set()
         self._thread = threading.Thread(target=self._listen, name=f"headrace-listener {self.name}", daemon=True)
@@ -97,12 +98,12 @@ class _ListenerThread:
         with self._changed:
             if len(self._waiting) >= MOST_EPOCHS_BEHIND:
                 if not self._missed:
-                    said = "the listener %s is %d epochs behind: it misses those from %d on"
+                    said = "the listener %s is %d epochs behind; it misses the epochs from %d on"
                     _log.warning(said, self.name, MOST_EPOCHS_BEHIND, record.epoch)
                 self._missed += 1
                 return
             if self._missed:
-                said = "the listener %s missed %d epochs; it hears epoch %d again"
+                said = "the listener %s missed %d epochs; it continues with epoch %d"
                 _log.warning(said, self.name, self._missed, record.epoch)
                 self._missed = 0
             self._waiting.append(record)
@@ -119,8 +120,8 @@ class _ListenerThread:
         return threading.current_thread() is self._thread
 
     def heard_all(self, seconds: float) -> bool:
-        """Whether it has, or has within so many seconds."""
-        if not self.is_calling():  # else the run ends because it said so
+        """Return whether the listener has received all epochs, waiting up to `seconds`."""
+        if not self.is_calling():  # otherwise the listener itself ended the run
             self._thread.join(max(seconds, 0.0))
         return not self._thread.is_alive() and not self._missed and not self._waiting
 
@@ -134,17 +135,17 @@ class _ListenerThread:
         while (record := self._next()) is not None:
             try:
                 self._function(record)
-            except BaseException as error:  # a SystemExit too ends nothing here
+            except BaseException as error:  # includes SystemExit, which must not end anything here
                 self._say(error, record.epoch)
 
     def _say(self, error: BaseException, epoch: int) -> None:
-        """Each error once: a listener that fails in every epoch would fill the log."""
+        """Log each error once, because a listener that fails in every epoch would fill the log."""
         text = printable(f"{type(error).__name__}: {error}")
         if text in self._errors or len(self._errors) > MOST_ERRORS:
             return
         self._errors.add(text)
         if len(self._errors) > MOST_ERRORS:
-            _log.warning("the listener %s fails in ever new ways; no more of them are said", self.name)
+            _log.warning("the listener %s keeps raising new errors; further errors are not logged", self.name)
             return
-        said = "the listener %s failed in epoch %d: %s; the run goes on"
+        said = "the listener %s failed in epoch %d: %s; the run continues"
         _log.warning(said, self.name, epoch, text, exc_info=error)

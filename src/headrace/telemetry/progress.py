@@ -1,6 +1,7 @@
-"""Progress of a run, for programs: totals since the state began, the last epoch, and the one that is under way.
+"""The progress of a run, for programs: totals since the checkpoint was created, the last epoch, and the epoch in
+progress.
 
-Invariant: every epoch is told with the same keys, whatever came of it.
+Invariant: the progress after every epoch has the same keys.
 """
 
 from __future__ import annotations
@@ -25,18 +26,19 @@ from headrace.telemetry.table_sizes import Sizes, substream_counts, table_sizes
 if TYPE_CHECKING:
     from headrace.telemetry.epoch_record import EpochRecord
 
-LATENCY_SECONDS = 120.0  # that latency looks back: the cold first epoch of a run does not stay in it
-MOST_SAMPLES = 4096  # that latency is taken from
-IN_DOUBT = "; of late DuckDB, one by one: too many were in doubt"  # said of how a join finds its pairs
+LATENCY_SECONDS = 120.0  # period for latency, short enough to forget a slow first epoch soon
+MOST_SAMPLES = 4096  # most samples of latency
+# appended to a join's method of finding pairs
+IN_DOUBT = "; recently DuckDB, one by one, because too many were in doubt"
 
 
 Watermark = int | Literal["end"] | None  # microseconds; None: no tuple yet
-Wait = tuple[float, int]  # seconds from when tuples were there to the delivery of their results; how many tuples
+Wait = tuple[float, int]  # (seconds from the arrival of tuples to the delivery of their results, number of tuples)
 
 
 @dataclass(frozen=True)
 class SplitFigures:
-    """What became of tuples that were split; each is counted once."""
+    """The destinations of a split's tuples. Each tuple is counted once."""
 
     routed: int  # to one substream
     broadcast: int  # to all of them
@@ -49,22 +51,22 @@ def split_figures(counts: Mapping[str, Sequence[int]]) -> dict[str, SplitFigures
 
 @dataclass(frozen=True)
 class VersionFigures:
-    """A table that streams are joined with."""
+    """The version of a joined table."""
 
-    version: int  # how many contents it has had since the state began
+    version: int  # number of versions since the checkpoint was created
     rows: int
     bytes: int
-    trouble: str | None = None  # why it could not be read when that was last tried; None: it could
+    trouble: str | None = None  # error of the last attempt to read it; None: no error
 
 
 def version_figures(manifest: Manifest) -> dict[str, VersionFigures]:
-    """What an epoch used."""
+    """Return the versions of tables that an epoch used."""
     return {name: VersionFigures(v.number, v.block.rows, v.block.bytes) for name, v in manifest.tables.items()}
 
 
 @dataclass(frozen=True)
 class EpochSummary:
-    """The record of one epoch, added up."""
+    """The totals of one epoch's record."""
 
     epoch: int
     seconds: float
@@ -82,7 +84,7 @@ class EpochSummary:
 
     @classmethod
     def of(cls, record: EpochRecord, results: Iterable[str]) -> EpochSummary:
-        """Return the summary of a record with the times of its epoch; results: all that the query has."""
+        """Return the summary of a record. `results`: all results of the query."""
         sources = record.sources.values()
         rows = {name: record.results[name].rows if name in record.results else 0 for name in results}
         return cls(
@@ -104,44 +106,45 @@ class EpochSummary:
 
 @dataclass
 class Progress:
-    """Totals grow once per epoch, when it is committed and delivered."""
+    """The progress of a run. Totals grow once per epoch, when the epoch is committed and delivered."""
 
     epoch: int = -1
     tuples_in: int = 0
     results_out: int = 0
     late: int = 0
     rejected: int = 0
-    failed: int = 0  # with errors="keep": once for every step that a tuple failed in
+    failed: int = 0  # with errors="keep": once for each step in which a tuple failed
     accepted: int = 0
     sources: dict[str, int] = field(default_factory=dict)  # tuples in, by source
     results: dict[str, int] = field(default_factory=dict)  # results out, by result
-    failed_steps: dict[str, int] = field(default_factory=dict)  # failed, by source and step
+    failed_steps: dict[str, int] = field(default_factory=dict)  # failed tuples by source and step
     watermark: dict[str, Watermark] = field(default_factory=dict)
     state_bytes: int = 0
     blocks: int = 0
-    splits: dict[str, SplitFigures] = field(default_factory=dict)  # tuples by where they were sent
-    tables: Sizes = field(default_factory=dict)  # of processors, by operator and table
+    splits: dict[str, SplitFigures] = field(default_factory=dict)  # tuples by destination
+    tables: Sizes = field(default_factory=dict)  # state tables of processors, by operator and table
     table_use: dict[str, TableUse] = field(default_factory=dict)  # in the last epoch, by operator
-    versions: dict[str, VersionFigures] = field(default_factory=dict)  # of tables that streams are joined with, by name
-    joins: dict[str, str] = field(default_factory=dict)  # by operator, how it finds its pairs
+    versions: dict[str, VersionFigures] = field(default_factory=dict)  # by name of the joined table
+    joins: dict[str, str] = field(default_factory=dict)  # by operator: how it finds matching pairs
     backlog: int | None = None
     backlog_of: str = "files"  # or messages, or both
     last: EpochSummary | None = None
-    running: float | None = None  # seconds that the epoch under way has taken so far
-    busy: list[float] = field(default_factory=list)  # share of its time that each slot works, lately
+    running: float | None = None  # seconds since the begin of the epoch in progress
+    busy: list[float] = field(default_factory=list)  # recent share of time in which each slot works
     latency: dict[str, float | None] = field(default_factory=lambda: latency_of(()))
-    closed: bool = False  # the input has ended, and with it the checkpoint
-    lost: int = 0  # offsets of topics that retention removed before they were read, with gaps="count"
+    closed: bool = False  # the input has ended, and the checkpoint is closed
+    lost: int = 0  # offsets that retention removed before they were read, with gaps="count"
     incomplete: dict[str, str | None] = field(
         default_factory=dict
-    )  # results that lack what was before their operators were added: from when on they will not; None: no time says so
+    )  # results with operators that were added to existing state: the time from which they are complete; None: unknown
     withheld: dict[str, int] = field(
         default_factory=dict
-    )  # windows that an added aggregate did not put out, by operator
+    )  # by operator: incomplete windows that an added aggregate did not emit
     _predicates: Mapping[str, str] = field(default_factory=dict, repr=False)  # of joins
-    _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # of every operator that runs on some
+    _substreams: Mapping[str, int] = field(default_factory=dict, repr=False)  # number of substreams by operator
     _labels: Mapping[str, str] = field(default_factory=dict, repr=False)  # of results, by `result-N`
-    _since: float = field(default_factory=time.time, repr=False)  # when this run began: what is older came before it
+    # start of this run, to exclude earlier waits from latency
+    _since: float = field(default_factory=time.time, repr=False)
     _samples: deque[tuple[float, Wait]] = field(
         default_factory=lambda: deque(maxlen=MOST_SAMPLES), repr=False
     )  # with the end of the epoch
@@ -153,7 +156,7 @@ class Progress:
         before: Manifest | None,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Where a run stands before its first epoch."""
+        """Set the progress of a run before its first epoch."""
         self._labels = labels or {}
         sources = [source.name for source in plan.sources]
         self.sources, self.watermark = dict.fromkeys(sources, 0), dict.fromkeys(sources)
@@ -168,7 +171,7 @@ class Progress:
             self.restore(last, before)
 
     def restore(self, manifest: Manifest, before: Manifest | None) -> None:
-        """Totals as the newest manifest has them; `before` is the one that its epoch began with."""
+        """Set the totals from the newest manifest. `before` is the manifest that precedes it."""
         totals = manifest.totals
         self.epoch, self.closed = manifest.number, manifest.closed
         self.tuples_in, self.accepted = totals.delivered, totals.accepted
@@ -193,7 +196,7 @@ class Progress:
     def update(
         self, record: EpochRecord, last: Manifest | None, manifest: Manifest, reports: Sequence[Report], begun: float
     ) -> None:
-        """Add an epoch whose results were delivered just now; last: the manifest before it."""
+        """Add an epoch whose results were just delivered. `last`: the manifest before it."""
         self.restore(manifest, last)
         doubted = {predicate for report in reports for predicate in report.doubted}
         self.joins = {n: _in_doubt(how, self._predicates.get(n) in doubted) for n, how in self.joins.items()}
@@ -213,12 +216,12 @@ class Progress:
 
 
 def _in_doubt(how: str, lately: bool) -> str:
-    """How a join finds its pairs, once too many of them were in doubt in an epoch of this run."""
+    """Return how a join finds its pairs, with a note after an epoch in which too many pairs were in doubt."""
     return f"{how}{IN_DOUBT}" if lately and not how.endswith(IN_DOUBT) else how
 
 
 def to_plain(value: Any) -> Any:
-    """Records as objects, tuples as lists: for JSON."""
+    """Convert records to objects and tuples to lists, for JSON."""
     if is_dataclass(value):
         return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):
@@ -227,12 +230,12 @@ def to_plain(value: Any) -> Any:
 
 
 class Stopwatch:
-    """How long epochs take: the one under way, and the time that slots had in the last."""
+    """The durations of epochs: of the epoch in progress, and the time available to slots in the last one."""
 
     def __init__(self) -> None:
-        self.had = 0.0  # seconds that the slots had, from one epoch to the next
-        self._began: float | None = None  # the epoch under way
-        self._before: float | None = None  # the one before it
+        self.had = 0.0  # seconds available to the slots from one epoch to the next
+        self._began: float | None = None  # begin of the epoch in progress
+        self._before: float | None = None  # begin of the previous epoch
 
     @contextmanager
     def epoch(self) -> Iterator[None]:
@@ -243,7 +246,7 @@ class Stopwatch:
             self._before, self._began = self._began, None
 
     def lap(self) -> float:
-        """The tasks are done: the seconds that they had, idle ones between the epochs included."""
+        """Record that the tasks are done. Return the seconds available to them, including idle time between epochs."""
         assert self._began is not None
         self.had = max(time.monotonic() - self._began, self._began - (self._before or self._began))
         return self.had
@@ -255,10 +258,10 @@ class Stopwatch:
 
 
 def busy_shares(measured: Sequence[float], slots: int, window: float, running: float | None) -> list[float]:
-    """Shares of their time that slots work, while an epoch has been under way for `running` seconds.
+    """Return the shares of time in which slots work, while an epoch has been in progress for `running` seconds.
 
-    What slots did is known when their epoch ends. One that takes longer than the time that was measured last, `window`,
-    is that much time in which they worked; otherwise a run would look idle just when it has most to do.
+    The work of slots is known only after an epoch. Time by which the current epoch exceeds `window`, the last measured
+    period, counts as work; otherwise a run would seem idle when it is busiest.
     """
     if running is None or running <= window:
         return list(measured)
@@ -274,15 +277,15 @@ def known_watermark(watermark: int) -> Watermark:
 
 
 def waiting_times(counts: SourceCounts, *, begun: float, ended: float, since: float) -> list[Wait]:
-    """Seconds from when tuples were there to the end of their epoch, and how many; since: when the run began.
+    """Return (seconds from arrival to the end of the epoch, number of tuples). `since`: the begin of the run.
 
-    Nobody looked for a file before the run began; a wait is below zero where another machine's clock is ahead of ours.
+    Waits before the run began do not count. Waits are at least zero, because another machine's clock may be ahead.
     """
     return [(max(ended - max(arrived or begun, since), 0.0), rows) for arrived, rows in counts.arrivals]
 
 
 def latency_of(waits: Sequence[Wait]) -> dict[str, float | None]:
-    """Return the quantiles of waits; None if nothing waited lately."""
+    """Return the quantiles of waits, or None values if there were none recently."""
     return {"p50": _quantile(waits, 0.5), "p99": _quantile(waits, 0.99)}
 
 

@@ -1,8 +1,8 @@
-"""How large the keyed tables of a run are, as a manifest tells it: what people are shown of state.
+"""The sizes of the state tables of a run, derived from its manifests.
 
-Invariant: rows and growth are those of the manifests, table by table; nothing is read of the tables themselves. A manifest
-counts rows by group, and a group has neighbouring substreams, so what is largest is named by the first and the last
-substream of a group: mostly one and the same.
+Invariant: rows and growth come from the manifests alone; the tables themselves are not read. A manifest counts rows by
+group, and a group contains neighbouring substreams, so the largest groups are named by their first and last substream,
+which are usually the same.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from headrace.plan import PhysicalPlan
 from headrace.routing import SubstreamGrouping
 from headrace.state.manifest import Manifest, TableState
 
-LARGEST_GROUPS_NAMED = 5  # groups that are named
+LARGEST_GROUPS_NAMED = 5  # number of groups that are named
 
 
 @dataclass(frozen=True)
 class GroupSize:
-    """Rows of substreams first .. last, which are kept together; where it is not known how many there are, of a group."""
+    """The rows of a group of substreams `first` to `last`. If the number of substreams is unknown, these are the
+    group's number.
+    """
 
     first: int
     last: int
@@ -35,31 +37,32 @@ class TableSize:
     """The size of one state table, and of its largest groups."""
 
     rows: int
-    bytes: int  # of its blocks: rows that no longer count are in them too
+    bytes: int  # bytes of its blocks, including rows that no longer count
     stored: int  # rows of its blocks
     blocks: int
-    largest: tuple[GroupSize, ...]  # those with the most rows, most first
-    grown: int = 0  # rows, in the newest epoch
-    growing: tuple[GroupSize, ...] = ()  # those that grew most in it
+    largest: tuple[GroupSize, ...]  # groups with the most rows, largest first
+    grown: int = 0  # rows added in the newest epoch
+    growing: tuple[GroupSize, ...] = ()  # groups that grew most in the newest epoch
 
 
-Sizes = dict[str, dict[str, TableSize]]  # by operator and table
+Sizes = dict[str, dict[str, TableSize]]  # operator -> table -> size
 
 
 def substream_counts(plan: PhysicalPlan) -> dict[str, int]:
-    """How many substreams every operator has that runs on some."""
+    """Return the number of substreams of each operator that runs on substreams."""
     found = {operator.name: operator.groupings[0] for operator in plan.operators if operator.groupings}
     return {name: each.substreams for name, each in found.items() if isinstance(each, SubstreamGrouping)}
 
 
 def visible_tables(found: Mapping[str, TableState]) -> dict[str, TableState]:
-    """Without those that an operator keeps for itself."""
+    """Return the tables without those that operators use internally."""
     return {name: table for name, table in found.items() if not name.startswith(RESERVED)}
 
 
 def table_sizes(last: Manifest, before: Manifest | None, substreams: Mapping[str, int] | None = None) -> Sizes:
-    """How large the tables of every operator are, and how they grew since the manifest before; None: it is not known,
-    unless this one is the first."""
+    """Return the size of each operator's tables, and the growth since the manifest before. Growth is 0 if `before` is
+    None, unless this manifest is the first.
+    """
     known = before if before is not None or last.number == 0 else last
     found: Sizes = {}
     for name, operator in last.operators.items():
@@ -72,7 +75,9 @@ def table_sizes(last: Manifest, before: Manifest | None, substreams: Mapping[str
 
 
 def table_size(state: TableState, before: TableState | None, units: int, substreams: int | None) -> TableSize:
-    """units: of how many things of one slot its groups are the parts, if it has parts (`headrace.task.state_table_groups`)."""
+    """Return the size of a table. `units`: the number of groups before their division into parts
+    (`headrace.task.state_table_groups`).
+    """
     now, was = (_by_unit(each, units) for each in (state, before or replace(state, rows=(0,) * len(state.rows))))
     more = [after - then for after, then in zip(now, was, strict=True)]
     return TableSize(
@@ -92,7 +97,7 @@ def _by_unit(state: TableState, units: int) -> list[int]:
 
 
 def _most(numbers: Sequence[int], substreams: int | None) -> tuple[GroupSize, ...]:
-    """The groups with the largest numbers above zero, largest first."""
+    """Return the groups with the largest positive numbers, largest first."""
     ordered = sorted(((number, -group) for group, number in enumerate(numbers) if number > 0), reverse=True)
     return tuple(
         GroupSize(*_members(-group, len(numbers), substreams), number)
@@ -101,7 +106,7 @@ def _most(numbers: Sequence[int], substreams: int | None) -> tuple[GroupSize, ..
 
 
 def _members(group: int, groups: int, substreams: int | None) -> tuple[int, int]:
-    """The first and the last substream of a group: those n with n * groups // substreams = group."""
+    """Return the first and the last substream of a group: those n with n * groups // substreams = group."""
     if substreams is None:
         return group, group
     return -(-group * substreams // groups), -(-(group + 1) * substreams // groups) - 1

@@ -1,1 +1,1 @@
-"""tools"""
+"""Tools: calibration, split profile, the plan file, and reading of state tables."""

@@ -1,8 +1,8 @@
-"""What a query costs and lets pass, measured on a sample of its real input.
+"""Calibration: the costs and selectivities of a query, measured on a sample of its real input.
 
-The first windows of every source go through the same stages as in a run, in this process, twice: once to warm up, once
-to measure. Counts become rates, shares and costs by the formulas below, which are those of
-`headrace.plan.figures` solved for what was unknown.
+The first windows of every source pass through the same stages as in a run, in this process, twice: once to warm up and
+once to measure. Rates, shares and costs follow from the counts by the formulas of `headrace.plan.figures`, solved for
+the unknowns.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from headrace.state.store import StateStore
 from headrace.task.in_process import execute_locally
 from headrace.task.work import WorkCounts, WorkTotals
 
-SAMPLED_TUPLES = 50_000  # of every source
+SAMPLED_TUPLES = 50_000  # from each source
 FEWEST_EPOCHS, MOST_EPOCHS = 4, 50
-MOST_SAMPLE_SLOTS = 8  # of a sample: it runs in one process
+MOST_SAMPLE_SLOTS = 8  # slots of a sample, which runs in one process
 RANGES = 256
-MOST_DRIFT = 0.4  # share of the values that lie elsewhere in the second half of the sample
+MOST_DRIFT = 0.4  # share of values whose range changes between the two halves of the sample
 
 Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class CalibrationSample:
-    """The first windows of every source, as far as all of them go."""
+    """The first windows of every source, up to the time that all of them cover."""
 
     windows: Mapping[str, Sequence[pa.Table]]
-    spans: Mapping[str, float]  # seconds of event time that the windows of a source cover
-    times: tuple[int, int]  # first and last of all
+    spans: Mapping[str, float]  # seconds of event time that a source's windows cover
+    times: tuple[int, int]  # first and last event time
     most_epochs: int = MOST_EPOCHS
 
     @property
     def epochs(self) -> int:
-        """A window at a time, as in a run that keeps up."""
+        """Return the number of epochs: one per window, as in a run that keeps up."""
         return min(max(FEWEST_EPOCHS, *(len(tables) for tables in self.windows.values())), self.most_epochs)
 
     @property
@@ -69,9 +69,9 @@ def calibrate(
     tuples: int = SAMPLED_TUPLES,
     tell: Tell = lambda _: None,
 ) -> Figures:
-    """Figures of a query, from at most so many tuples of every source.
+    """Measure the figures of a query on at most `tuples` tuples from each source.
 
-    slots: several make their own partials of one group, so what is sent depends on them.
+    slots: several slots compute separate partials of a group, so the number of sent rows depends on them.
     """
     sources = nodes.named_sources(*roots)
     sample = take_sample(sources, tuples)
@@ -79,7 +79,7 @@ def calibrate(
     tables = _as_they_are(roots)
     found = Figures()
     few = min(slots, MOST_SAMPLE_SLOTS)
-    for strategy in ("operator", "subquery"):  # the names of stateless operators exist only in the first
+    for strategy in ("operator", "subquery"):  # only the first strategy has names for stateless operators
         plan = compile_query(roots, ordered, strategy)
         _measured(plan, sample, few, tables)
         tell(f"measuring as {strategy}")
@@ -88,17 +88,17 @@ def calibrate(
 
 
 def sample_bounds(roots: Sequence[nodes.Node], ordered: Sequence[bool], *, slots: int, tuples: int) -> Figures:
-    """The same at once and without costs: few epochs, nothing warm, only as the query is run."""
+    """Measure the bounds of band joins quickly, without costs: few epochs, no warm-up, only the default strategy."""
     sample = replace(take_sample(nodes.named_sources(*roots), tuples), most_epochs=FEWEST_EPOCHS)
     plan = compile_query(roots, ordered)
     measured = _measured(
         plan, sample, min(slots, MOST_SAMPLE_SLOTS), _as_they_are(roots), keep_failed=True
-    )  # whether they stop it, the run decides
+    )  # whether failing tuples stop the run is decided by the run
     return replace(_figures(plan, sample, *measured), costs={})
 
 
 def _as_they_are(roots: Sequence[nodes.Node]) -> dict[str, nodes.TableDefinition]:
-    """The tables, read once."""
+    """Return the tables with their current content, which is read once."""
     named = nodes.named_tables(*roots)
     return {n: replace(t, origin=ArrowTable(table_rows(t.origin, t.schema, n)), refresh=None) for n, t in named.items()}
 
@@ -114,7 +114,7 @@ def _joined(first: Figures, second: Figures) -> Figures:
 def take_sample(sources: Mapping[str, nodes.Source], tuples: int) -> CalibrationSample:
     read = {name: _head(name, source, tuples) for name, source in sources.items()}
     ends = [_times(tables)[1] for tables, whole in read.values() if not whole and tables]
-    end = min(ends, default=None)  # what comes later in one source would meet nothing of the others
+    end = min(ends, default=None)  # later tuples of one source would find no matches in the others
     cut = {name: [_until(table, end) for table in tables] for name, (tables, _) in read.items()}
     windows = {name: [table for table in tables if table.num_rows] for name, tables in cut.items()}
     longest = max((_span(tables) for tables in windows.values()), default=0.0)
@@ -123,7 +123,7 @@ def take_sample(sources: Mapping[str, nodes.Source], tuples: int) -> Calibration
 
 
 def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table], bool]:
-    """The first windows of a source, and whether that is all of it."""
+    """Return the first windows of a source, and whether they are the whole source."""
     tables: list[pa.Table] = []
     rows = 0
     for raw in _windows(name, source, tuples):
@@ -137,7 +137,7 @@ def _head(name: str, source: nodes.Source, tuples: int) -> tuple[list[pa.Table],
 
 @dataclass(frozen=True)
 class _NamedSource:
-    """A source as `as_tuples` wants it: with its name."""
+    """A source with its name, as `as_tuples` requires it."""
 
     name: str
     source: nodes.Source
@@ -155,14 +155,14 @@ class _NamedSource:
         return self.source.time
 
     def needs(self, name: str) -> bool:
-        """A sample of what a run will refuse is none; of what it does without, that of the others is enough."""
+        """Return whether the column must exist. Only the time must: a run checks the other columns itself."""
         return name == "ts"
 
 
 def _windows(name: str, source: nodes.Source, tuples: int) -> Iterator[pa.Table]:
     origin = source.origin
     if not origin.readable_whole:
-        msg = f"{name!r} is a streaming DataFrame, of which no sample can be taken; calibrate with files or a static DataFrame"
+        msg = f"{name!r} is a streaming DataFrame, which cannot be sampled; calibrate with files or a static DataFrame"
         raise QueryError(msg)
     if isinstance(origin, FilesOrigin):
         yield from (read_head(path, tuples + 1) for path in origin.listing())
@@ -197,7 +197,7 @@ def _measured(
     *,
     keep_failed: bool = False,
 ) -> tuple[Manifest, dict[str, tuple[float, ...]], dict[str, int]]:
-    """The manifest after the sample; bounds and reach of band joins."""
+    """Return the manifest after the sample, and the bounds and reach of band joins."""
     with (
         scratch.temporary_folder("calibrate") as folder,
         StateStore.open(folder / "state", fsync=False) as store,
@@ -210,24 +210,24 @@ def _measured(
         last = store.last
         assert last is not None
         bounds, reach = _bands(plan, last, BlockReader(store.storage))
-        _run(driver, store, [], final=True)  # windows that are open give their results
+        _run(driver, store, [], final=True)  # open windows emit their results
         final = store.last
         assert final is not None
         return _with_state(final, last), bounds, reach
 
 
 def _by_ts(plan: p.PhysicalPlan) -> p.PhysicalPlan:
-    """The sources as the sample has them: already tuples."""
+    """Return the plan with sources that deliver tuples with `ts`, as the sample does."""
     return replace(plan, sources=tuple(replace(s, raw_schema=s.schema, time="ts") for s in plan.sources))
 
 
 def _run(driver: Driver, store: StateStore, windows: list[PhysicalWindow], *, final: bool = False) -> None:
-    each = [[window] for window in windows]  # to a splitter of its own
+    each = [[window] for window in windows]  # each window goes to a separate splitter
     driver.run_epoch(Position("sample"), lambda epoch: execute_locally(epoch, each, store.storage), final=final)
 
 
 def _part(sample: CalibrationSample, number: int) -> Iterator[tuple[str, pa.Table]]:
-    """An epoch's part of each source: whole windows where there are enough, else slices."""
+    """Yield each source's part of an epoch: whole windows if there are enough, otherwise slices."""
     for name, tables in sample.windows.items():
         if len(tables) >= sample.epochs:
             start, stop = (len(tables) * end // sample.epochs for end in (number, number + 1))
@@ -239,14 +239,14 @@ def _part(sample: CalibrationSample, number: int) -> Iterator[tuple[str, pa.Tabl
 
 
 def _with_state(final: Manifest, last: Manifest) -> Manifest:
-    """All that was counted, with the state before the end."""
+    """Return the final counts with the state before the end of the input."""
     return replace(final, operators=last.operators, work={**final.work, "held": last.work["held"]})
 
 
 def _bands(
     plan: p.PhysicalPlan, last: Manifest, reader: BlockReader
 ) -> tuple[dict[str, tuple[float, ...]], dict[str, int]]:
-    """Where points of band joins lie, and over how many ranges their intervals extend."""
+    """Return the bounds of equally full ranges for each band join, and the number of ranges that an interval spans."""
     bounds: dict[str, tuple[float, ...]] = {}
     reach: dict[str, int] = {}
     for operator in plan.operators:
@@ -267,7 +267,9 @@ def _bands(
 
 
 def _drifts(tables: Sequence[pa.Table], column: str) -> bool:
-    """Whether later values lie elsewhere than earlier ones, as times do: ranges of today would be empty tomorrow."""
+    """Return whether later values are in another range than earlier ones, as times are: present ranges would soon be
+    empty.
+    """
     table = _valid(tables, [column, "ts"])
     values = as_numbers(table.column(0))[np.argsort(np.asarray(table.column(1)), kind="stable")]
     bounds = even_bounds(values, 8)
@@ -280,7 +282,7 @@ def _drifts(tables: Sequence[pa.Table], column: str) -> bool:
 
 
 def _valid(tables: Sequence[pa.Table], columns: Sequence[str]) -> pa.Table:
-    """These columns, under names of their own, without rows that have a null in them."""
+    """Return these columns with new names, without rows that contain nulls."""
     named = [pa.table([t.column(c) for c in columns], names=[f"c{i}" for i in range(len(columns))]) for t in tables]
     return pa.concat_tables(named).drop_null()
 
@@ -318,7 +320,7 @@ def _figures(
 
 
 def _taken(plan: p.PhysicalPlan, last: Manifest, counts: WorkCounts) -> dict[str, int]:
-    """Tuples that came into every source and operator."""
+    """Return the number of tuples that entered each source and operator."""
     found = {name: source.accepted for name, source in last.sources.items()}
     for operator in plan.operators:
         found[operator.name] = sum(_arrived(plan, operator, s, counts) for s in range(len(operator.schemas)))

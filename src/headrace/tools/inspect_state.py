@@ -1,7 +1,7 @@
-"""Keyed tables for people: what a run holds. Nothing is locked, and nothing is changed.
+"""Reading of a run's state tables, without locks or changes.
 
-A run may go on meanwhile, commit and delete old blocks: what vanished while it was read is looked for in the newest
-manifest again. What is given is one epoch's state, whole.
+The run may be active, commit epochs and delete old blocks. If a block disappears during the read, the read is repeated
+with the newest manifest. The result is the complete state of one epoch.
 """
 
 from __future__ import annotations
@@ -23,11 +23,13 @@ from headrace.telemetry.table_sizes import visible_tables
 from headrace.tools import plan_file
 
 SUBSTREAM_NAME = "substream"
-MOST_MANIFESTS_TRIED = 20  # manifests that are tried
+MOST_MANIFESTS_TRIED = 20  # attempts with newer manifests
 
 
 def read_state(checkpoint: str | os.PathLike[str], operator: str, table: str) -> pa.Table:
-    """The table's columns and `substream` (int64; `__substream`, if the table has a column of that name) behind them."""
+    """Return the table's columns, followed by `substream` (int64; `__substream` if the table has a column of that
+    name).
+    """
     folder = given_path(checkpoint, "the checkpoint")
     plan_file.require_plan(folder)
     return _patiently(folder, operator, table, MOST_MANIFESTS_TRIED)
@@ -37,13 +39,13 @@ def _patiently(folder: Path, operator: str, table: str, attempts: int, seen: int
     with StateStore.open(folder / "state", read_only=True) as store:
         last, reader = store.last, BlockReader(store.storage)
     if last is None:
-        raise StateError(f"{str(folder)!r} holds no state yet: its run has not finished an epoch")
+        raise StateError(f"{str(folder)!r} contains no state yet, because its run has not finished an epoch")
     stored_checks.check_manifest(last)
     found = _table(last, operator, table)
     try:
         return _in_order(found, state_tables.read_rows(reader, found, None, f"table {table!r} of {operator}"))
     except CorruptState:
-        if attempts == 1 or last.number == seen:  # nothing was committed since: it is not clean-up that took a block
+        if attempts == 1 or last.number == seen:  # nothing was committed meanwhile, so cleanup did not remove the block
             raise
     return _patiently(folder, operator, table, attempts - 1, last.number)
 
@@ -54,9 +56,9 @@ def _table(last: Manifest, operator: str, table: str) -> TableState:
     }
     if operator not in having:
         known = ", ".join(having) or "none"
-        raise QueryError(f"no operator {operator!r} of this run has tables; those that have some: {known}")
+        raise QueryError(f"this run has no operator {operator!r} with tables; operators with tables: {known}")
     if table not in last.operators[operator].tables:
-        raise QueryError(f"{operator} has no table {table!r}; it has {', '.join(having[operator])}")
+        raise QueryError(f"{operator} has no table {table!r}; its tables are {', '.join(having[operator])}")
     return last.operators[operator].tables[table]
 
 

@@ -1,4 +1,4 @@
-"""What a run did, from its newest manifest, in the terms of its plan."""
+"""The measured rates of a run, from its newest manifest, for the subqueries of its plan."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from headrace.task.work import WorkTotals
 
 
 def measured_figures(plan: Plan, last: Manifest) -> dict[str, MeasuredRates]:
-    """By source and subquery, of a manifest that was checked; empty before the first tuples, and when the counts are of another plan."""
+    """Return the rates by source and subquery from a checked manifest. Empty: no tuples yet, or the counts belong to
+    another plan.
+    """
     known = WorkTotals.of(last)
     if known is None or not covered_seconds(last):
         return {}
@@ -20,7 +22,7 @@ def measured_figures(plan: Plan, last: Manifest) -> dict[str, MeasuredRates]:
 
 
 def covered_seconds(last: Manifest) -> float:
-    """Event time that the input covers so far."""
+    """Return the seconds of event time that the input covers so far."""
     lows = [s.smallest for s in last.sources.values() if s.smallest is not None]
     highs = [s.largest for s in last.sources.values() if s.largest is not None]
     return (max(highs) - min(lows)) / 1e6 if lows and highs else 0.0

@@ -1,4 +1,4 @@
-"""The plan that a run uses, written beside its state for people to look at: nothing that is computed depends on it."""
+"""The plan of a run, written to its checkpoint for users to read. No computation depends on it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from headrace.query import nodes
 from headrace.support.json_toml import read_json
 
 NAME = "plan.json"
-RESTORE_HINT = "it is written anew when the run is started"
-PLAN_NAMES = (NAME, f"_{NAME}")  # the second while it is written
+RESTORE_HINT = "it is written again when the run is started"
+PLAN_NAMES = (NAME, f"_{NAME}")  # the second name is used while the file is written
 
 
 def write_plan(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> None:
-    """Whole or not at all: who looks at a run while it starts sees the old plan or the new."""
+    """Write the plan atomically: a reader sees the old plan or the new one."""
     text = json.dumps({"query": nodes.outline(*roots), "plan": plan.to_json()}, indent=2)
     whole = checkpoint / f"_{NAME}"
     try:
-        whole.unlink(missing_ok=True)  # left by a kill, or planted: never written through
+        whole.unlink(missing_ok=True)  # left over from a kill, or planted; never written through
         with open(os.open(whole, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600), "w") as file:
             file.write(text)
         os.replace(whole, checkpoint / NAME)
@@ -31,13 +31,13 @@ def write_plan(checkpoint: Path, roots: Sequence[nodes.Node], plan: Plan) -> Non
 
 
 def require_plan(checkpoint: Path) -> None:
-    if not (checkpoint / NAME).is_file():  # a pipe would be waited for
-        msg = f"there is no {NAME} in {str(checkpoint)!r}; is it the checkpoint of a run that was started?"
+    if not (checkpoint / NAME).is_file():  # reading a pipe would block
+        msg = f"there is no {NAME} in {str(checkpoint)!r}; give the checkpoint of a run that was started"
         raise StateError(msg)
 
 
 def read_plan(checkpoint: Path) -> tuple[list[str], Plan]:
-    """The query as it was written, and the plan."""
+    """Return the query as it was written, and the plan."""
     require_plan(checkpoint)
     path = checkpoint / NAME
     data = read_json(path, "the plan", RESTORE_HINT, StateError)
@@ -47,4 +47,4 @@ def read_plan(checkpoint: Path) -> tuple[list[str], Plan]:
     try:
         return queries, Plan.from_json(data.get("plan", {}))
     except QueryError as error:
-        raise StateError(f"{str(path)!r} holds no plan: {error}; {RESTORE_HINT}") from None
+        raise StateError(f"{str(path)!r} contains no valid plan: {error}; {RESTORE_HINT}") from None

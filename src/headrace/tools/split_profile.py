@@ -1,13 +1,14 @@
-"""Measured terms of the cost model of a query's split, and the splitters and physical windows that a rate needs.
+"""Measurement of the cost terms of a query's split, and recommendation of splitters and physical windows for a rate.
 
-The first tuples of the query's files go through the real stages in this process, as windows of several sizes and with two
-numbers of splitters. Costs are processor time, the least of several rounds: other load on the machine only adds to it.
-The query downstream of the split is replaced by a processor that does nothing, so that O = 0.
+The first tuples of the query's files pass through the real stages in this process, in windows of several sizes and with
+two numbers of splitters. Costs are CPU time, the minimum of several rounds, because other load on the machine only adds
+to them. A processor that does nothing replaces the query downstream of the split, so that O = 0.
 
-In headrace the terms of the paper have these meanings:
-    PR  the driver, which hands out names of windows and reads none: cr_PR = 0, and cs_W and ce_W are too small to count
-    PS  a splitter, a task of stage 0: it sends a broadcast tuple once, whatever q is, unless the plan wants copies
-    PQ  a slot, which has many substreams and sorts what it receives at once, not tuple by tuple: a further splitter costs
+The terms of the paper have these meanings in headrace:
+
+    PR  the driver, which distributes names of windows and reads none: cr_PR = 0, and cs_W and ce_W are negligible
+    PS  a splitter, a task of stage 0: it sends a broadcast tuple once, whatever q is, unless the plan needs copies
+    PQ  a slot, which has many substreams and sorts its input at once, not tuple by tuple: a further splitter costs
         it time per epoch; cm is that time divided by the tuples of the sample, and includes cp, the opening of blocks
 """
 
@@ -47,21 +48,21 @@ from headrace.task.step_runner import EdgeWalk, StepRunner
 from headrace.task.task import Task
 from headrace.task.work import WorkCounts, sum_counts
 
-SAMPLED_TUPLES = 1_000_000  # of the sample, at least one window
+SAMPLED_TUPLES = 1_000_000  # at least one window is read
 ROUNDS = 5
 MEASURED_SIZES = (
     splitter_count.SMALLEST_WINDOW,
     4 << 20,
     splitter_count.USUAL,
     splitter_count.LARGEST_WINDOW,
-)  # bytes of the windows that are compared
-MEASURED_SPLITTERS = 4  # splitters that a slot's costs are measured with, besides one
-SIZE_TOLERANCE = 0.05  # share of a splitter's cost by which a smaller window may be dearer than the cheapest
+)  # bytes of the compared windows
+MEASURED_SPLITTERS = 4  # number of splitters, besides one, with which a slot's costs are measured
+SIZE_TOLERANCE = 0.05  # share by which the cost of a smaller window may exceed the lowest cost
 READING_TERM = "reading"
 
 
 class NullProcessor(Processor):
-    """A processor in place of the query, which is no part of the split."""
+    """A processor that does nothing, in place of the query downstream of the split."""
 
     schema = pa.schema([(TS, TS_TYPE)])
 
@@ -85,19 +86,21 @@ class ProfiledSplit:
 
     @staticmethod
     def of(roots: Sequence[nodes.Node]) -> ProfiledSplit:
-        """Return the first split of files; raise if the query has none."""
+        """Return the first split of files. Raise if the query has none."""
         for node in nodes.walk_nodes(*roots):
             if isinstance(node, nodes.Splitting):
                 found = _subject(node)
                 if found is not None:
                     return found
-        msg = "the query has no split of hr.files with nothing but map, filter, case and sample before it; such as hr.files(...).split(8, by=['user'])"
+        msg = "the query does not split a stream of hr.files with only map, filter, case and sample before the split; expected, for example, hr.files(...).split(8, by=['user'])"
         raise QueryError(msg)
 
     def windows(
         self, epoch: Epoch, W: int, tuples: int, work: WorkCounts
     ) -> Iterator[tuple[SourcePiece, PhysicalWindow]]:
-        """Read the first physical windows of W bytes that have so many tuples together; `work` times the reading."""
+        """Read the first physical windows of W bytes until they contain `tuples` tuples. `work` records the reading
+        time.
+        """
         rows = 0
         for path, stat in self.origin.entries():
             taken = FileToRead(self.source.name, path, stat.st_size, stat.st_mtime_ns)
@@ -108,7 +111,7 @@ class ProfiledSplit:
                 if rows >= tuples:
                     return
         if not rows:
-            raise QueryError(f"there are no tuples in {str(self.origin.folder)!r} to measure with; put a file there")
+            raise QueryError(f"there are no tuples to measure in {str(self.origin.folder)!r}; add a file")
 
 
 def _subject(node: nodes.Splitting) -> ProfiledSplit | None:
@@ -135,19 +138,19 @@ def _subject(node: nodes.Splitting) -> ProfiledSplit | None:
 
 @dataclass(frozen=True)
 class MeasuredEpoch:
-    """Processor seconds of one epoch over the sample."""
+    """The CPU seconds of one epoch over the sample."""
 
     tuples: int
     bytes: int  # of files
     reading: float
-    stepping: float  # map, filter, broadcast and route alone; they are part of `splitting` as well
-    splitting: float  # all that splitters do, except reading
-    merging: float  # all that the one slot does
-    divided: tuple[int, int]  # tuples for one substream, and for all
+    stepping: float  # map, filter, broadcast and route alone; also part of `splitting`
+    splitting: float  # all work of splitters except reading
+    merging: float  # all work of the only slot
+    divided: tuple[int, int]  # tuples to one substream, and to all
 
     @property
     def splitter(self) -> float:
-        """Seconds of a splitter per tuple."""
+        """Return the CPU seconds of a splitter per tuple."""
         return (self.reading + self.splitting) / self.tuples
 
 
@@ -188,7 +191,7 @@ def _share(windows: Sequence[PhysicalWindow], number: int, of: int) -> list[Phys
 
 
 def _stepping(subject: ProfiledSplit, epoch: Epoch, windows: Sequence[PhysicalWindow], store: StateStore) -> float:
-    """Return the seconds for what is done with tuples before they are sent: map, filter, broadcast and route."""
+    """Return the seconds for the work on tuples before they are sent: map, filter, broadcast and route."""
     task = Task(0, 0, 0, store.storage, BlockReader(store.storage))
     runner = StepRunner(epoch, task, Rejects(epoch, task, ReportBuilder(task.itself, task.stamp)))
     tuples = [as_tuples(window.rows, subject.source, subject.source.reads(whole=False)) for window in windows]
@@ -203,7 +206,7 @@ def _stepping(subject: ProfiledSplit, epoch: Epoch, windows: Sequence[PhysicalWi
 
 
 def costs_of(turns: Mapping[int, Sequence[MeasuredEpoch]], split: SplitShares) -> ModelCosts:
-    """Return the terms of equations 3 and 4; turns by their number of splitters, 1 and another one."""
+    """Return the terms of equations 3 and 4. `turns`: the rounds by number of splitters, for 1 and one other number."""
 
     def least(splitters: int, part: Callable[[MeasuredEpoch], float]) -> float:
         return min(part(turn) / turn.tuples for turn in turns[splitters])
@@ -217,7 +220,7 @@ def costs_of(turns: Mapping[int, Sequence[MeasuredEpoch]], split: SplitShares) -
 
 
 def _shares(subject: ProfiledSplit, turn: MeasuredEpoch) -> SplitShares:
-    """Return the shares of the tuples; those that a filter before the split omits go nowhere too."""
+    """Return the shares of the tuples by destination. Tuples that a filter before the split removes count as omitted."""
     r, b = (tuples / turn.tuples for tuples in turn.divided)
     q = subject.step.substreams
     return SplitShares(q, r, b, max(1 - r - b, 0.0), q if subject.step.replicate else 1, 1)
@@ -228,32 +231,32 @@ def _shares(subject: ProfiledSplit, turn: MeasuredEpoch) -> SplitShares:
 
 @dataclass(frozen=True)
 class SplitProfile:
-    """Costs of a split, and the p and W that they recommend for a rate."""
+    """The costs of a split, and the p and W that they recommend for a rate."""
 
     source: str
     summary: str  # the split, as the user wrote it
     wanted: float  # tuples per second
-    tuples: int  # of the sample
-    row_bytes: float  # of a tuple in the files
-    sizes: Mapping[int, float]  # seconds of a splitter per tuple, by bytes of a window
+    tuples: int  # tuples of the sample
+    row_bytes: float  # bytes of a tuple in the files
+    sizes: Mapping[int, float]  # bytes of a window -> seconds of a splitter per tuple
     costs: ModelCosts  # with windows of the cheapest size
     split: SplitShares
 
     @property
     def p(self) -> int:
-        """The fewest splitters that reach the rate, with as many slots, which take turns on the same processors."""
+        """Return the fewest splitters that reach the rate, with as many slots, which share the same CPUs."""
         return parasplit_model.p_model(self.rate, self.wanted)
 
     @property
     def W(self) -> int:
-        """The cheapest size, unless a splitter would get too few windows of an epoch of one second."""
+        """Return the cheapest window size, unless a splitter would get too few windows in an epoch of one second."""
         return min(
             cheapest_size(self.sizes),
             splitter_count.window_size(self.wanted * self.row_bytes / (splitter_count.EACH * self.p)),
         )
 
     def rate(self, p: int) -> float:
-        """Return the tuples per second of p splitters and then p slots on p processors, by the model."""
+        """Return the rate of p splitters and p slots that share p CPUs, by the model."""
         return parasplit_model.rates(self.costs, replace(self.split, processors=p), p).in_turn
 
 
@@ -270,10 +273,10 @@ def profile_split(
     rounds: int = ROUNDS,
     tell: Callable[[str], None] = lambda _: None,
 ) -> SplitProfile:
-    """Measure the costs of the first split of files of a query."""
+    """Measure the costs of the first split of files in a query."""
     subject = ProfiledSplit.of(roots)
     tell(f"measuring {subject.summary} of {subject.source.name}")
-    measure_epoch(subject, MEASURED_SIZES[-1], 1, 1)  # compiles what a first call compiles
+    measure_epoch(subject, MEASURED_SIZES[-1], 1, 1)  # warms up compiled code
     by_size: dict[int, list[MeasuredEpoch]] = {W: [] for W in MEASURED_SIZES}
     for number in range(rounds):
         for W, found in by_size.items():

@@ -1,1 +1,1 @@
-"""The demo: telephone fraud in made-up calls, found live and compared with the sequential answer."""
+"""The demo: telephone fraud in generated calls, detected live and compared with the sequential answer."""

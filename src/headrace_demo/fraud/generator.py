@@ -1,8 +1,8 @@
-"""Made-up telephone traffic with planted frauds, written as a folder of files that grows.
+"""Generated telephone traffic with planted frauds, written as a growing folder of files.
 
 The same seed gives the same calls. Ordinary callers stay near their home, and homes are spread over 50 km x 50 km, so
-that ordinary calls look like neither fraud, except for two homes that happen to lie within 5 m of each other.
-Records arrive up to a second after the call began, so the stream is a little out of order, as it would be.
+ordinary calls look like neither fraud, except for two homes that happen to be within 5 m of each other. Records arrive
+up to a second after the call began, so the stream is slightly out of order.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ SCHEMA = pa.schema(
         ("y", pa.float64()),
     ]
 )
-SIDE = 50_000.0  # metres, of the area
+SIDE = 50_000.0  # metres, side of the area
 DISTRICTS = 5  # along each side: A1 to E5
 PEOPLE = 1_000_000
 FIRST_NUMBER, FIRST_FRAUDSTER = 491_500_000_000, 491_600_000_000
 NEAR_HOME = 200.0  # metres
-DELAY = 1.0  # seconds, at most, from the begin of a call to the arrival of its record
-LATENESS = "2 seconds"  # what a query over these calls should allow; more than DELAY
+DELAY = 1.0  # most seconds from the begin of a call to the arrival of its record
+LATENESS = "2 seconds"  # lateness that a query over these calls should allow; more than DELAY
 CLONES_EVERY, BOXES_EVERY = 2.0, 3.0  # seconds
 CLONED, BOX = "cloned SIM", "SIM box"
 
 Floats = npt.NDArray[np.float64]
-Alarm = tuple[str, int, str]  # kind, caller, other: what the query says of a planted pair
+Alarm = tuple[str, int, str]  # (kind, caller, other): the result that a planted pair must cause
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,11 @@ class Calls:
     """Call records in order of arrival."""
 
     table: pa.Table
-    arrivals: Floats  # seconds after the beginning
+    arrivals: Floats  # seconds after the begin of the stream
     frauds: tuple[Fraud, ...]
 
     def until(self, seconds: float) -> int:
-        """How many have arrived by then."""
+        """Return how many calls have arrived by then."""
         return int(np.searchsorted(self.arrivals, seconds, side="right"))
 
 
@@ -76,7 +76,7 @@ class _Call:
 
 
 def generate(rate: int, seconds: float, seed: int = 7, begin: float = 0.0) -> Calls:
-    """So many calls per second, over so many seconds; `begin` is the first moment, as a Unix time."""
+    """Generate `rate` calls per second for `seconds` seconds. `begin` is the Unix time of the first moment."""
     rng = np.random.default_rng(seed)
     planted = [*_clones(rng, seconds), *_boxes(rng, seconds)]
     flat = [call for _, calls in planted for call in calls]
@@ -103,7 +103,7 @@ def _ordinary(rng: np.random.Generator, count: int, seconds: float) -> dict[str,
 
 
 def _home(people: npt.NDArray[np.int64], axis: int) -> Floats:
-    """One coordinate of everybody's home: the same for the same person, spread evenly (a mixed bit pattern)."""
+    """Return one coordinate of each person's home: always the same for a person, and evenly spread (by mixing bits)."""
     bits = people.astype(np.uint64) * np.uint64(2) + np.uint64(axis)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         bits = (bits ^ (bits >> np.uint64(shift))) * np.uint64(factor)
@@ -111,7 +111,7 @@ def _home(people: npt.NDArray[np.int64], axis: int) -> Floats:
 
 
 def _clones(rng: np.random.Generator, seconds: float) -> Iterator[tuple[str, list[_Call]]]:
-    """One number, two places at least half the area apart, some seconds between the calls."""
+    """Yield pairs of calls of one number from two places at least half the area apart, a few seconds apart."""
     apart = min(8.0, seconds / 2)
     for number in range(max(1, int(seconds / CLONES_EVERY))):
         start, gap = rng.uniform(0, seconds - apart), rng.uniform(apart / 8, apart)
@@ -127,7 +127,7 @@ def _clones(rng: np.random.Generator, seconds: float) -> Iterator[tuple[str, lis
 
 
 def _boxes(rng: np.random.Generator, seconds: float) -> Iterator[tuple[str, list[_Call]]]:
-    """Three to five numbers in one rack, their calls beginning within some seconds and lasting much longer."""
+    """Yield calls of three to five numbers in one rack, which begin within a few seconds and last much longer."""
     spread = min(5.0, seconds / 2)
     for number in range(max(1, int(seconds / BOXES_EVERY))):
         start, x, y = rng.uniform(0, seconds - spread), rng.uniform(0, SIDE - 3), rng.uniform(0, SIDE - 3)
@@ -164,7 +164,7 @@ def _table(columns: dict[str, npt.NDArray[np.generic]], callees: npt.NDArray[np.
 
 
 def district(x: float, y: float) -> str:
-    """The district of a place, as on a map: a letter from west to east, a number from south to north.
+    """Return the district of a place: a letter from west to east, a number from south to north.
 
     >>> district(0.0, 49_999.0)
     'A5'
@@ -174,7 +174,7 @@ def district(x: float, y: float) -> str:
 
 
 def _frauds(planted: list[tuple[str, list[_Call]]], places: npt.NDArray[np.int64], first: int) -> Iterator[Fraud]:
-    """The planted frauds; `places` says where a row went when all were put in order of arrival."""
+    """Yield the planted frauds. `places` maps rows to their positions in order of arrival."""
     for kind, calls in planted:
         rows = tuple(int(places[first + i]) for i in range(len(calls)))
         first += len(calls)
@@ -226,7 +226,7 @@ class Feed(threading.Thread):
 
 
 def write_file(table: pa.Table, folder: Path, number: int) -> None:
-    """One more file of a folder that grows; nobody ever sees half of it."""
+    """Add a file to a growing folder atomically."""
     if not table.num_rows:
         return
     name = f"calls-{number:06d}.parquet"

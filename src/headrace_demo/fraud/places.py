@@ -1,4 +1,4 @@
-"""Where the demo's calls come from and its results go: folders of files, or topics of a Kafka broker on this machine."""
+"""The sources and destinations of the demo: folders of files, or topics of a Kafka broker on this machine."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WHO = "headrace demo --kafka"
 
 @dataclass(frozen=True)
 class Places:
-    """Folders: calls as they arrive, results as files."""
+    """Folders: calls as they arrive, and results as files."""
 
     root: Path
 
@@ -58,23 +58,25 @@ class Places:
         return Feed(calls, self.calls)
 
     def everything(self) -> pa.Table:
-        """All calls that the run was given."""
+        """Return all calls that the run received."""
         return FilesOrigin(None, self.calls, None).table()
 
     def close(self) -> None:
-        """Nothing goes on by itself."""
+        """Do nothing: folders need no cleanup."""
 
 
 @dataclass(frozen=True)
 class Topics(Places):
-    """A broker: calls are messages in JSON, results transactions of Arrow. The state stays in a folder."""
+    """Topics of a broker: calls are JSON messages, results are transactions of Arrow messages. The state is in a
+    folder.
+    """
 
     broker: brokers.Broker = field(default_factory=lambda: brokers.Broker(brokers.needed(WHO)))
     fed: list[Calls] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for topic in (CALLS, ALARMS, DISTRICTS):
-            self.broker.create(topic)  # of one partition: the reference knows no others
+            self.broker.create(topic)  # one partition, because the reference supports no more
 
     def stream(self, spark: Any) -> hr.Stream:
         return hr.kafka(spark, self.broker.servers, CALLS, time="start", schema=SCHEMA, lateness=LATENESS, name="calls")

@@ -1,7 +1,7 @@
-"""Two kinds of telephone fraud, found in the stream of call records while the calls are still going on.
+"""Two kinds of telephone fraud, detected in the stream of call records during the calls.
 
-A *cloned SIM* is one number that calls from two places too far apart to travel between. A *SIM box* is a rack of
-SIMs that turns calls from abroad into cheap local ones: different numbers, a few metres apart, at the same time.
+A *cloned SIM* is one number that calls from two places that are too far apart to travel between. A *SIM box* is a rack
+of SIMs that turns calls from abroad into cheap local ones: different numbers, a few metres apart, at the same time.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from headrace.stream import Stream
 
 
 def fraud(calls: Stream) -> tuple[Stream, Stream]:
-    """The alarms themselves, and how many there are per district in every 10 seconds."""
+    """Return the alarms, and their number per district in every 10 seconds."""
     calls = calls.map("caller", "district", "x", "y", began="epoch(ts)", ended="epoch(ts) + duration")
     cloned = calls.join(
         calls,
@@ -18,7 +18,7 @@ def fraud(calls: Stream) -> tuple[Stream, Stream]:
               and sqrt(pow(l.x - r.x, 2) + pow(l.y - r.y, 2)) > 1000 + 70 * (r.began - l.began)""",
         within="10 seconds",
     )
-    boxes = calls.join(  # no equality anywhere: every call meets every other call of the window
+    boxes = calls.join(  # without any equality: every call is compared with every other call of the window
         calls,
         on="""abs(l.x - r.x) < 5 and abs(l.y - r.y) < 5 and l.caller < r.caller
               and l.began < r.ended and r.began < l.ended""",

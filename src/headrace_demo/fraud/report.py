@@ -1,4 +1,4 @@
-"""What the demo found: alarms as they come, planted frauds that were found, and the comparison at the end."""
+"""The output of the demo: alarms as they arrive, the planted frauds that were found, and the comparison at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headrace.telemetry.progress import Progress
 from headrace_demo.fraud.generator import BOX, CLONED, Fraud
 
 LATEST, TOP = 5, 5
-ANSWER = 10.0  # seconds in which a broker of this machine has answered
+ANSWER = 10.0  # seconds within which a broker on this machine answers
 
 
 class Results:
@@ -29,7 +29,7 @@ class Results:
         self._tables = {"": schema.empty_table()}
 
     def new(self) -> list[pa.Table]:
-        """Those that nobody has looked at yet."""
+        """Return the results that have appeared since the last call."""
         found = [path for path in sorted(self._folder.glob("[!_]*.parquet")) if path.name not in self._tables]
         for path in found:
             self._tables[path.name] = pq.read_table(path).cast(self._tables[""].schema)
@@ -41,7 +41,7 @@ class Results:
 
 
 class Committed(Results):
-    """The results in a topic of the Kafka sink, as a reader of what is committed finds them."""
+    """The results in a topic of the Kafka sink, as a reader of committed messages receives them."""
 
     def __init__(self, servers: str, topic: str, schema: pa.Schema) -> None:
         self._tables = {"": schema.empty_table()}
@@ -53,7 +53,8 @@ class Committed(Results):
         self._topic, self._next = topic, self._kafka.OFFSET_BEGINNING
 
     def new(self) -> list[pa.Table]:
-        self._reader.assign([self._kafka.TopicPartition(self._topic, 0, self._next)])  # so its end is said again
+        # reports the end of the partition again
+        self._reader.assign([self._kafka.TopicPartition(self._topic, 0, self._next)])
         found = []
         while (message := self._reader.poll(ANSWER)) is not None:
             if message.error() is not None:
@@ -67,7 +68,7 @@ class Committed(Results):
 
 @dataclass(frozen=True)
 class Found:
-    """Planted frauds of one kind, and alarms that were raised."""
+    """The planted frauds of one kind, and the alarms that were raised."""
 
     kind: str
     planted: int
@@ -77,7 +78,7 @@ class Found:
 
 
 def compare(frauds: Sequence[Fraud], alarms: pa.Table, arrived: int) -> list[Found]:
-    """By kind: of the frauds whose calls are all among the first `arrived`, those with all of their alarms."""
+    """Return for each kind how many of the frauds among the first `arrived` calls raised all of their alarms."""
     raised = Counter((a["kind"], a["caller"], a["other"]) for a in alarms.to_pylist())
     expected = {alarm for fraud in frauds for alarm in fraud.alarms}
     found = []
@@ -91,7 +92,7 @@ def compare(frauds: Sequence[Fraud], alarms: pa.Table, arrived: int) -> list[Fou
 
 
 def latest(alarms: pa.Table) -> Table:
-    """The newest alarms by the time of their calls; always of the same height."""
+    """Return the newest alarms by the time of their calls, as a table of constant height."""
     table = _titled("latest alarms", "call at", "alarm", "district", "caller", "")
     newest = sorted(alarms.to_pylist(), key=lambda a: (a["ts"], a["caller"], a["other"]), reverse=True)[:LATEST]
     for a in newest:
@@ -102,7 +103,7 @@ def latest(alarms: pa.Table) -> Table:
 
 
 def top_districts(counts: pa.Table) -> Table:
-    """The districts and windows with most alarms."""
+    """Return the districts and windows with the most alarms."""
     table = _titled("most alarms in 10 seconds", "district", "from", ">alarms")
     ordered = sorted(counts.to_pylist(), key=lambda c: (-c["alarms"], c["window_start"], c["district"]))
     for c in ordered[:TOP]:
@@ -133,7 +134,7 @@ def run_table(progress: Progress, seconds: float) -> Table:
 
 
 def _titled(title: str, *headings: str) -> Table:
-    """An empty table; a heading that begins with > is over numbers."""
+    """Return an empty table. A heading that begins with > is above numbers."""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, show_edge=False)
     table.show_header = any(headings)
     for heading in headings:

@@ -1,4 +1,4 @@
-"""The demo from beginning to end: a feed of calls, a run beside it, and a comparison when both are done."""
+"""The demo from start to end: a feed of calls, a run that processes them, and the comparison of results."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Options:
 
 
 def show(spark: Any, options: Options, console: Console) -> bool:
-    """Whether all went well: every planted fraud was found, and the answer is the sequential one."""
+    """Run the demo. Return whether every planted fraud was found and the results equal the sequential ones."""
     console.print(WELCOME.format(rate=options.rate, seconds=options.seconds), soft_wrap=True)
     with _placed(options, console) as places:
         streams = fraud(places.stream(spark))
@@ -66,7 +66,7 @@ def show(spark: Any, options: Options, console: Console) -> bool:
 
 @contextmanager
 def _placed(options: Options, console: Console) -> Iterator[Places]:
-    """Folders, or a broker; gone when the demo is, unless folders are to be kept."""
+    """Yield folders or a broker, which are removed at the end unless folders are to be kept."""
     root = Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:
         if options.kafka:
@@ -94,7 +94,9 @@ def _stream(
     console: Console,
     stop: StopRequest,
 ) -> tuple[Calls, Progress, float]:
-    """Feed and run side by side until all calls are through; how long it took."""
+    """Feed and process calls in parallel until all calls are processed. Return them with the progress and the time
+    taken.
+    """
     pairs = list(zip(streams, places.sinks(), strict=True))
     with stop_at_end(hr.start(pairs, checkpoint=places.checkpoint, slots=options.slots, show=False)) as run:
         calls = generate(options.rate, options.seconds, options.seed, time.time())

@@ -1,11 +1,11 @@
-"""Made-up streams, shaped like those of the papers on parallel stream joins: skewed keys, bursts, a key that is hot.
+"""Generated streams like those of the papers on parallel stream joins: skewed keys, bursts, a hot key.
 
     left = Workload(rate=(1000, 8000), every=30, keys=BModel(0.7), hot=Hot(0.5, every=20), seed=1, name="left")
     left.write("left/", seconds=60)
 
-A stream is a function of its description alone: it is made second by second, each from (seed, name, second), so it is
-the same stream in however many files it is written, and a longer one begins with a shorter one. (Given one version of
-numpy, whose random numbers these are.)
+A stream is a function of its description alone: each second is generated from (seed, name, second), so the stream is
+the same whatever the number of files, and a longer stream begins with the shorter one. (This assumes the same version
+of numpy, which generates the random numbers.)
 """
 
 from headrace_demo.workloads.arrivals import ramp

@@ -1,7 +1,7 @@
-"""A made-up stream: its description, and its tuples second by second.
+"""A generated stream: its description, and its tuples second by second.
 
-Times rise (two tuples may share a microsecond), so no lateness is needed to read it. A tuple has 64 bytes: 8 each for
-time, key and value, and a payload of 40 characters that is different for every tuple and does not compress.
+Times increase (two tuples may share a microsecond), so reading the stream needs no lateness. A tuple has 64 bytes: 8
+each for time, key and value, and a payload of 40 characters that is different for every tuple and incompressible.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ SCHEMA = pa.schema(
 )
 PAYLOAD = 40  # characters
 BEGIN = 1_700_000_000  # 2023-11-14 22:13:20 UTC
-EIGHTHS = 8_000  # values are eighths below 1000: sums of them are exact in any order
+EIGHTHS = 8_000  # values are multiples of 1/8 below 1000, so their sums are exact in any order
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A stream of `rate` tuples per second, or of several rates in turn, each for `every` seconds.
+    """A stream of `rate` tuples per second, or of several rates that alternate, each for `every` seconds.
 
-    Streams of one seed and different names are independent, but agree on what is frequent. `begin` is the time of the
-    first moment, in seconds since 1970; it moves the stream and changes nothing else.
+    Streams of one seed and different names are independent but have the same frequent keys. `begin` is the time of the
+    first moment, in seconds since 1970; it shifts the stream and changes nothing else.
     """
 
     rate: float | Sequence[float]
@@ -57,7 +57,9 @@ class Workload:
         if self.every is not None:
             microseconds(self.every, "the time between changes of the rate")
         elif len(rates) > 1:
-            raise WorkloadError(f"there are {len(rates)} rates and no time between them; say how long each lasts")
+            raise WorkloadError(
+                f"there are {len(rates)} rates without a duration; give every=, the seconds for which each lasts"
+            )
         self._check_kinds()
         writing.check_name(self.name)
         whole(self.seed, "the seed", 0)
@@ -67,20 +69,20 @@ class Workload:
         if not isinstance(self.keys, Uniform | BModel):
             raise WorkloadError(f"keys must be Uniform(...) or BModel(...); found {self.keys!r}")
         if self.arrivals not in KINDS:
-            raise WorkloadError(f"there are no arrivals {self.arrivals!r}; known are {', '.join(KINDS)}")
+            raise WorkloadError(f"unknown arrivals {self.arrivals!r}; expected one of {', '.join(KINDS)}")
         if self.hot is not None and not isinstance(self.hot, Hot):
             raise WorkloadError(f"hot must be Hot(share, every); found {self.hot!r}")
         if self.hot is not None and self.keys.count < 2:
-            raise WorkloadError("a hot key needs other keys beside it; there is only one key")
+            raise WorkloadError("a hot key needs at least two keys; found one")
 
     @property
     def schedule(self) -> Schedule:
-        """When which rate is meant."""
+        """Return the schedule of rates."""
         rates = checked_rates(self.rate)
         return Schedule(rates) if self.every is None else Schedule(rates, microseconds(self.every, "every"))
 
     def tables(self, seconds: int) -> Iterator[pa.Table]:
-        """The tuples in order of time: one table per second, which may be empty."""
+        """Yield the tuples in order of time: one table per second, which may be empty."""
         whole(seconds, "seconds", 1)
         times = arrivals(self.arrivals, self.schedule, self._random("arrivals"), seconds)
         return (self._table(second, at) for second, at in enumerate(times))
@@ -94,9 +96,9 @@ class Workload:
         live: bool = False,
         tell: Callable[[Written], None] = lambda _: None,
     ) -> Written:
-        """Parquet files for `hr.files`, in a new or empty folder; live: each when its time has come.
+        """Write Parquet files for `hr.files` into a new or empty folder. `live`: write each file at its time.
 
-        `tell` hears after every file what has been written so far.
+        `tell` receives the totals after every file.
         """
         parts = self._parts(seconds, files_per_second)
         put = writing.into_files(writing.new_folder(folder), self.name)
@@ -111,14 +113,14 @@ class Workload:
         live: bool = False,
         tell: Callable[[Written], None] = lambda _: None,
     ) -> Written:
-        """The stream in parts, `per_second` of them, to whoever takes them."""
+        """Pass the stream in parts, `per_second` per second, to the function `put`."""
         return writing.write(self._parts(seconds, per_second), put, _waiting(live), tell)
 
     def _parts(self, seconds: int, per_second: float) -> Iterator[tuple[int, pa.Table]]:
         return writing.cut(self.tables(seconds), self._begin, writing.ends(seconds, per_second))
 
     def hot_key(self, second: float) -> int | None:
-        """The key that is hot so many seconds after the beginning."""
+        """Return the hot key at `second` seconds after the beginning."""
         if self.hot is None:
             return None
         return int(self._hot_keys(self.hot, np.array([int(second * SECOND)]))[0])
@@ -128,7 +130,7 @@ class Workload:
         return round(self.begin * SECOND)
 
     def _random(self, what: str) -> Callable[[int], np.random.Generator]:
-        """Random numbers for one purpose, by second: another choice of keys leaves the times as they are."""
+        """Return random generators for one purpose, by second. So another choice of keys does not change the times."""
         return lambda second: _generator(self.seed, self.name, what, second)
 
     def _table(self, second: int, at: Ints) -> pa.Table:
@@ -149,7 +151,7 @@ class Workload:
         return np.where(heated, self._hot_keys(self.hot, at), keys)
 
     def _hot_keys(self, hot: Hot, at: Ints) -> Ints:
-        """Without the name of the stream: what is hot in one stream is hot in the other."""
+        """Return the hot keys. They do not depend on the stream's name, so two streams have the same hot keys."""
         return hot_keys(_generator(self.seed, "hot"), hot.turn(at), self.keys.count)
 
 
@@ -163,7 +165,7 @@ def _generator(*what: Any) -> np.random.Generator:
 
 
 def _payloads(rng: np.random.Generator, count: int) -> pa.Array:
-    """Random hexadecimal digits, cut into texts of one length."""
+    """Return texts of random hexadecimal digits, all of the same length."""
     digits = rng.bytes(count * PAYLOAD // 2).hex().encode()
     offsets = np.arange(0, (count + 1) * PAYLOAD, PAYLOAD, dtype=np.int32)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(digits))

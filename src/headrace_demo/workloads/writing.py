@@ -1,8 +1,8 @@
-"""A stream in parts, as Parquet files that `hr.files` reads in their order, or wherever a `Put` takes them.
+"""Writing of a stream in parts: as Parquet files that `hr.files` reads in order, or through any `Put` function.
 
-A part holds the tuples of one stretch of time, so where the parts are cut says nothing about what is in them together;
-a stretch without tuples is an empty one. A file is complete when its name appears, and neither its modification time
-nor its name is before those of the file before it, whatever the clock of the machine does.
+A part contains the tuples of one period of time, so cutting the parts elsewhere does not change the stream; a period
+without tuples is an empty part. A file is complete when its name appears. Neither its modification time nor its name
+precedes that of the previous file, whatever the machine's clock does.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from headrace.errors import WorkloadError
 from headrace.support.paths import given_path
 from headrace_demo.workloads.checks import SECOND, number, whole
 
-MOST_FILES = 1000  # per second
+MOST_FILES = 1000  # most files per second
 
-Put = Callable[[int, pa.Table], None]  # takes the parts of a stream, which are numbered from 0
+Put = Callable[[int, pa.Table], None]  # receives the parts of a stream, numbered from 0
 
 
 @dataclass(frozen=True)
 class Written:
-    """What there is so far."""
+    """The totals written so far."""
 
-    files: int = 0  # or parts that went elsewhere
+    files: int = 0  # files, or parts passed elsewhere
     tuples: int = 0
-    seconds: float = 0.0  # of the stream
-    behind: float = 0.0  # seconds by which the last file came too late, when written live
+    seconds: float = 0.0  # seconds of the stream
+    behind: float = 0.0  # seconds by which the last part was late, when written live
 
 
 class RealTime:
-    """Waits until a moment, in seconds after this was made; says by how many seconds it is past."""
+    """Waits until a moment, in seconds after its creation. Returns by how many seconds the moment has passed."""
 
     def __init__(self) -> None:
         self.began = time.monotonic()
@@ -57,7 +57,7 @@ def at_once(moment: float) -> float:
 
 
 def ends(seconds: int, per_second: float) -> Iterator[int]:
-    """Where files end, in microseconds after the beginning; the last may be shorter than the others.
+    """Return the ends of files in microseconds after the beginning. The last file may be shorter than the others.
 
     >>> list(ends(2, 0.75))
     [1333333, 2000000]
@@ -71,7 +71,7 @@ def ends(seconds: int, per_second: float) -> Iterator[int]:
 
 
 def cut(tables: Iterable[pa.Table], begin: int, ends: Iterator[int]) -> Iterator[tuple[int, pa.Table]]:
-    """The tuples of successive seconds, as (end, tuples since the end before)."""
+    """Yield the tuples of successive seconds as (end, tuples since the previous end)."""
     end, kept = next(ends), list[pa.Table]()
     for second, table in enumerate(tables):
         at, start = table["ts"].cast(pa.int64()).to_numpy() - begin, 0
@@ -86,17 +86,17 @@ def cut(tables: Iterable[pa.Table], begin: int, ends: Iterator[int]) -> Iterator
 
 
 def check_name(name: Any) -> None:
-    """A name that files can begin with, and that is not hidden."""
+    """Raise unless the name can begin the names of visible files."""
     if not isinstance(name, str) or not re.fullmatch(r"[^\W_][\w.-]{0,99}", name):
-        msg = f"the name of a stream begins with a letter or digit, then letters, digits, '-', '_', '.'; found {name!r}"
+        msg = f"the name of a stream must begin with a letter or digit, followed by letters, digits, '-', '_' and '.'; found {name!r}"
         raise WorkloadError(msg)
 
 
 def new_folder(folder: str | os.PathLike[str]) -> Path:
-    """A folder with nothing in it, made if need be."""
+    """Return an empty folder, created if necessary."""
     path = given_path(folder, "a made-up stream")
     if path.exists() and not path.is_dir():
-        raise WorkloadError(f"{str(path)!r} is a file; a folder is needed")
+        raise WorkloadError(f"{str(path)!r} is a file; give a folder")
     try:
         path.mkdir(parents=True, exist_ok=True)
         if any(path.iterdir()):
@@ -112,7 +112,7 @@ def write(
     wait: Callable[[float], float],
     tell: Callable[[Written], None],
 ) -> Written:
-    """Each part when `wait` has returned for its end."""
+    """Pass each part to `put` after `wait` has returned for its end."""
     written = Written()
     for place, (end, table) in enumerate(parts):
         behind = wait(end / SECOND)
@@ -123,7 +123,7 @@ def write(
 
 
 def into_files(folder: Path, name: str) -> Put:
-    """name-000000.parquet and so on."""
+    """Return a function that writes parts to name-000000.parquet and so on."""
     modified = 0
 
     def put(number: int, table: pa.Table) -> None:
@@ -135,7 +135,7 @@ def into_files(folder: Path, name: str) -> Put:
 
 
 def write_file(table: pa.Table, path: Path, modified: int) -> None:
-    """Complete when its name appears; if it cannot be completed, there is nothing of it."""
+    """Write a file atomically. If writing fails, nothing of it remains."""
     hidden = path.with_name(f"_{path.name}")
     try:
         pq.write_table(table, hidden)

@@ -138,7 +138,7 @@ def test_splitters_and_physical_windows_reach_the_run(tmp_path: Path, monkeypatc
         (["demo", "--seconds", "inf"], "--seconds must be a number of seconds; found inf"),
         (
             ["calibrate", "FILE", "--out", "missing/figures.json"],
-            "cannot be written; give a file in a folder that is there",
+            "cannot be written; give a file in an existing, writable folder",
         ),
     ],
 )
@@ -151,11 +151,11 @@ def test_what_is_known_to_fail_fails_at_once(tmp_path: Path, arguments: list[str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "FILE", "--once", "--until-idle"], "--once and --until-idle contradict each other: --once ends when"),
+        (["run", "FILE", "--once", "--until-idle"], "--once and --until-idle contradict each other: --once exits after"),
         (["deploy", "FILE", "--to", "FILE", "--until-idle", "--once"], "--once and --until-idle contradict each other"),
         (
             ["run", "FILE", "--plan", "FILE", "--auto-slots"],
-            "--plan and --auto-slots contradict each other: a plan says",
+            "--plan and --auto-slots contradict each other: a plan fixes",
         ),
         (["run", "FILE", "--plan", "FILE", "--policy", "FILE"], "--plan and --policy contradict each other"),
         (["explain", "--checkpoint", "c", "--slots", "3"], "--checkpoint and --slots contradict each other"),
@@ -527,9 +527,9 @@ def test_the_first_signal_asks_the_second_insists(number: signal.Signals) -> Non
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "explain takes a query file or --checkpoint DIR, one of them"),
+        ([], "explain takes either a query file or --checkpoint DIR"),
         (["--checkpoint", "nowhere"], "there is no plan.json in 'nowhere'"),
-        (["query.py", "--cost", "subquery-1"], "--cost takes a subquery and microseconds per tuple"),
+        (["query.py", "--cost", "subquery-1"], "--cost must be NAME=N"),
         (["query.py", "--cost", "subquery-1=-4"], "found 'subquery-1=-4'"),
         (["query.py", "--figures", "nowhere.json"], "the figures 'nowhere.json' cannot be read"),
     ],

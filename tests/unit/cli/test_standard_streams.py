@@ -83,7 +83,7 @@ def test_a_query_file_that_ends_the_program(code: str, tmp_path: Path, monkeypat
     path = tmp_path / "leaving.py"
     path.write_text(code)
     found = CliRunner().invoke(cli.app, ["explain", str(path)], env={"COLUMNS": "200"})
-    assert found.exit_code == 1 and "leaving.py, line 1: the file ended the program" in found.stderr
+    assert found.exit_code == 1 and "leaving.py, line 1: the file exited" in found.stderr
 
 
 TALKATIVE = """

@@ -65,7 +65,7 @@ def test_a_plan_of_another_query_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"slots": "auto"}, 'a plan says how many slots there are; leave out slots="auto", or the plan'),
+        ({"slots": "auto"}, 'a plan fixes the number of slots; leave out slots="auto" or the plan'),
         ({"policy": {"every": 2}}, "a run that follows a plan does not adapt, so it takes no policy"),
     ],
 )

@@ -121,7 +121,7 @@ def test_results_of_a_restored_checkpoint_do_not_pass_for_those_before(tmp_path)
     run()  # delivers the newest again
     shutil.rmtree(state)
     shutil.copytree(tmp_path / "backup", state)
-    with pytest.raises(SinkError, match="holds other results of the same epoch, as after a checkpoint was restored"):
+    with pytest.raises(SinkError, match="contains other results of the same epoch, as after a checkpoint was restored"):
         run(keyed(2, 3))
 
 
@@ -168,7 +168,7 @@ def test_what_spark_wrote_down_of_a_batch_is_on_the_disk_before_our_commit(tmp_p
 
 def test_a_plan_for_more_slots_than_there_are_is_refused_before_anything_runs():
     query = table_stream(keyed(1), name="s").aggregate(by=["k"], window="1 second", n="count(*)")
-    with pytest.raises(QueryError, match="the plan is made for 4 slots, this run has 2; give the run as many"):
+    with pytest.raises(QueryError, match="the plan needs 4 slots, but this run has 2; start it with slots=4"):
         choose_plan(CompiledQuery([node_of(query)]), "subquery", 2, query.plan(slots=4))
 
 

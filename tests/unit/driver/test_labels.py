@@ -83,7 +83,7 @@ def test_errors_and_warnings_have_the_name(tmp_path: Path, caplog: pytest.LogCap
         run.epoch(ROWS)
     run.close()
     with caplog.at_level(logging.WARNING):
-        assert incomplete.warning_text("alarms", 0).startswith("alarms begins with the state")
+        assert incomplete.warning_text("alarms", 0).startswith("alarms starts from existing state")
 
 
 def test_names_of_one_run_differ(tmp_path: Path) -> None:
@@ -102,11 +102,11 @@ def test_names_of_one_run_differ(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        ("", QueryError, "printable characters, without spaces around them; found ''"),
+        ("", QueryError, "printable characters and no spaces at its ends; found ''"),
         (" a", QueryError, "without spaces around them"),
         ("a\nb", QueryError, "printable characters"),
         ("x" * 256, QueryError, "has 1 to 255 printable characters"),
-        ("late:s", QueryError, "names that begin with late: or failed: are headrace's own"),
+        ("late:s", QueryError, "names that begin with late: or failed: are reserved"),
         (3, QueryTypeError, "named takes a name as text; found 3; such as s.named('alarms')"),
     ],
 )

@@ -57,8 +57,8 @@ def test_calls_texts_and_quoted_columns_are_left_alone() -> None:
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ("case when end > 1 then true end", "'end' is a word of SQL: quote the column, as \"end\""),
-        ("at > ", "'at' is a word of SQL: quote the column, as \"at\""),
+        ("case when end > 1 then true end", "'end' is an SQL keyword; quote the column: \"end\""),
+        ("at > ", "'at' is an SQL keyword; quote the column: \"at\""),
     ],
 )
 def test_where_a_word_is_ambiguous_the_error_says_to_quote_it(text: str, hint: str) -> None:

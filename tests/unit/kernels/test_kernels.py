@@ -392,7 +392,7 @@ def test_text_that_is_none_is_refused_and_harms_nobody_else(tmp_path: Path) -> N
     bad = stream(pa.table({"ts": pa.array([0], TS_TYPE), "x": text}), "a").map(y="upper(x)")
     good = stream(rows([0], id=[1]), "a").map(j="id + 1")
     for number in range(2):
-        with pytest.raises(SourceError, match="'x' of a holds what is not UTF-8"):
+        with pytest.raises(SourceError, match="'x' of a contains text that is not UTF-8"):
             run_locally(bad, tmp_path / f"bad{number}")
         with pytest.raises(SourceError):
             reference(bad)

@@ -149,7 +149,7 @@ def test_a_file_of_the_list_that_is_gone_is_told_as_in_any_run(store, tmp_path):
     ledger.keep_to_list()
     (tmp_path / "in" / "001.parquet").unlink()
     gone = ledger.waiting()[0]
-    with pytest.raises(SourceError, match=r"001.parquet' is gone before it was processed; put it back"):
+    with pytest.raises(SourceError, match=r"001.parquet' was deleted before it was processed; restore it"):
         read_file(ledger.path(gone), (gone.bytes, gone.modified))
 
 
@@ -157,7 +157,7 @@ def test_a_block_of_something_else_is_no_list(store, tmp_path):
     (tmp_path / "in").mkdir()
     block = write_block(store.storage, block_name(0, 0, 0, 0), rows(0), None, None, None)
     ledger = FileLedger(FilesOrigin(None, tmp_path / "in", None), LedgerState((), block), BlockReader(store.storage))
-    with pytest.raises(CorruptState, match=rf"{block.name} is no list of files: it has \['ts', 'k'\]"):
+    with pytest.raises(CorruptState, match=rf"{block.name} is not a list of files; its columns are \['ts', 'k'\]"):
         ledger.keep_to_list()
 
 

@@ -59,14 +59,14 @@ subquery-2 <- subquery-1
 
 bottleneck: subquery-1 with 71 % of the work
 utilisation: 0.28 % of 60 slots at these rates (stages take turns, so each subquery may use all of its slots)
-with slots of its own for each subquery: 43 + 17; 0.48 % of the capacity would be idle"""
+with separate slots for each subquery: 43 + 17; 0.48 % of the capacity would be idle"""
     )
 
 
 def test_without_figures_it_says_what_was_assumed() -> None:
     text = queries.figure_1().explain(slots=4)
-    assert "nothing was measured: every source is taken to deliver 1,000 tuples/s" in text
-    assert "bottleneck" not in text and "(by tuples alone: costs are not known)" in text
+    assert "nothing was measured; assumptions: every source delivers 1,000 tuples/s" in text
+    assert "bottleneck" not in text and "(by tuples alone: costs are unknown)" in text
 
 
 def test_measured_figures_stand_beside_the_predicted_ones() -> None:

@@ -245,7 +245,7 @@ def test_a_part_that_cannot_be_synced_is_taken_back(tmp_path: Path, monkeypatch:
 def test_other_parts_of_the_same_epoch_are_refused(tmp_path: Path):
     sink = parts_sink(tmp_path)
     sink.publish(publication(write(sink, "one", 1)))
-    with pytest.raises(QueryError, match=r"holds other results of the same epoch.*restored from a backup; give the"):
+    with pytest.raises(QueryError, match=r"contains other results of the same epoch.*restored from a backup; use"):
         sink.publish(publication(write(sink, "another", 1)))
     assert seen(tmp_path) == [1]
 
@@ -266,13 +266,13 @@ def test_parts_that_are_gone_or_damaged_are_named(tmp_path: Path):
     staged = tmp_path / f"_staging-result-0-{QUERY}" / "000000003.two.part"
     whole = staged.read_bytes()
     staged.write_bytes(whole[:-1])
-    with pytest.raises(SinkError, match=rf"the part two has {len(whole) - 1} bytes, it was written with {len(whole)}"):
+    with pytest.raises(SinkError, match=rf"the part two has {len(whole) - 1} bytes, but it was written with {len(whole)}"):
         sink.publish(publication(*receipts))
     (tmp_path / f"_staging-result-0-{QUERY}" / EPOCH / "part-00001-two.parquet").unlink()
     with pytest.raises(SinkError, match="the part two is missing"):
         sink.publish(publication(*receipts))
     assert seen(tmp_path) == []
-    with pytest.raises(SinkError, match=r"neither in .* nor where they were written.*driver and tasks share it"):
+    with pytest.raises(SinkError, match=r"neither in .* nor in the folder where they were written.*driver and tasks share it"):
         parts_sink(tmp_path / "elsewhere").publish(publication({**receipts[0], "folder": str(tmp_path / "x")}))
 
 
@@ -315,7 +315,7 @@ class Holding:
 def test_a_sink_that_cannot_be_sent_to_tasks_is_refused(tmp_path: Path):
     shipping.check_shipped(sinks.parquet(tmp_path, parts=True))
     with pytest.raises(
-        QueryTypeError, match=r"must be sent to them, but it cannot be pickled: .*lock.*open connections"
+        QueryTypeError, match=r"is sent to tasks to write parts, but it cannot be pickled: .*lock.*open connections"
     ):
         shipping.check_shipped(Holding(threading.Lock()))
 

@@ -293,7 +293,7 @@ def test_a_file_that_changes_after_it_was_cut(tmp_path: Path):
         path = write(tmp_path / f"a{ending}", rows(500, np.random.default_rng(4)), np.random.default_rng(4))
         found = pieces(path, 1_000)
         write(path, rows(20, np.random.default_rng(5)))
-        with pytest.raises(SourceError, match=rf"a{ending}' was changed while it was being taken"):
+        with pytest.raises(SourceError, match=rf"a{ending}' was changed while it was being read"):
             list(read_pieces(path, found, lambda schema: schema.names))
         size, time = path.stat().st_size, path.stat().st_mtime_ns  # as if nobody could see it
         unseen = [FilePiece(**{**asdict(piece), "bytes": size, "modified": time}) for piece in found]

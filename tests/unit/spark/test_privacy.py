@@ -150,7 +150,7 @@ def test_sockets_of_a_session_that_the_user_made(
     privacy.check_worker.cache_clear()
     for check in (privacy.check_worker, lambda: privacy.check_driver("true", str(tmp_path))):
         if refused:
-            with pytest.raises(hr.EngineError, match="Spark does not ask who connects; make the session with"):
+            with pytest.raises(hr.EngineError, match="Spark does not check who connects; create the session with"):
                 check()
         else:
             check()

@@ -25,7 +25,7 @@ CASES = {
     "join on a lambda": (lambda: S.join(S, on=lambda l, r: l == r, within="1s"), "found a lambda"),
     "join with pandas": (
         lambda: S.join(PANDAS, on="true", within="1s"),
-        "found a DataFrame of pandas; make one of it: headrace.stream(spark.createDataFrame(it), time=...)",
+        "found a DataFrame of pandas; convert it: headrace.stream(spark.createDataFrame(it), time=...)",
     ),
     "map of a dict": (lambda: S.map({"y": "x + 1"}), "found a dict {'y': 'x + 1'}; new columns are keywords"),
     "map to a lambda": (lambda: S.map(y=lambda t: t.x), "y must be an expression as text; found a lambda"),

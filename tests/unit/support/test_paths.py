@@ -43,8 +43,8 @@ def test_every_taker_of_a_path_names_the_scheme_and_makes_nothing(taker, place, 
     with pytest.raises(hr.QueryError) as error:
         TAKERS[taker](kind(place))
     scheme = place.partition(":")[0]
-    assert f"does not use places of the scheme {scheme!r}" in str(error.value)
-    assert "file:///folder; mount it and give the path" in str(error.value)
+    assert f"does not support the scheme {scheme!r}" in str(error.value)
+    assert "file:///folder; mount it and give its mounted path" in str(error.value)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -83,7 +83,7 @@ def test_every_path_of_the_command_line(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, [*command, "s3a://bucket/place"], env={"COLUMNS": "500", "TERM": "dumb"})
     assert result.exit_code == 2, result.output
-    assert "does not use places of the scheme 's3a'" in result.output
+    assert "does not support the scheme 's3a'" in result.output
     assert list(tmp_path.iterdir()) == []
 
 

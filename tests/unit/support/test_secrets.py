@@ -406,7 +406,7 @@ def test_the_url_of_a_database_may_be_secret(scheme: str, tmp_path: Path, monkey
     (folder / "x.db").unlink()
     sink.begin("result-0", SCHEMA)
     monkeypatch.setenv("DB_URL", PLANTED)
-    with pytest.raises(QueryError, match=r"secret\('DB_URL'\) holds no such URL") as none:
+    with pytest.raises(QueryError, match=r"secret\('DB_URL'\) contains no such URL") as none:
         hr.sinks.database(secret("DB_URL"), "t")
     assert not holds(str(none.value))
 

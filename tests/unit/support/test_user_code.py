@@ -179,13 +179,13 @@ def test_a_note_that_cannot_be_written_harms_nothing(tmp_path: Path) -> None:
     [
         (
             {"mine/calls.parquet": ""},
-            "their Python takes a folder 'mine' for the module 'mine'; rename the folder; or put",
+            "their Python finds a folder 'mine' instead of the module 'mine'; rename the folder, or move",
         ),
         (
             {"mine.py": "x = 1"},
             r"their Python has another module 'mine' \(from '.*mine\.py'\), without 'Mine'; put the",
         ),
-        ({}, "their Python has no module 'mine'; put the code into the file that is run"),
+        ({}, "their Python has no module 'mine'; move the code into the main file"),
     ],
 )
 def test_another_thing_with_the_name_of_the_module(shadow: dict[str, str], words: str, tmp_path: Path) -> None:

@@ -242,11 +242,11 @@ def test_what_is_not_there_is_named(summed: Summed, tmp_path: Path) -> None:
     with pytest.raises(StateError, match="has not finished an epoch"):
         found(summed.folder)
     summed.epoch()
-    with pytest.raises(QueryError, match="no operator 'sums' of this run has tables; those that have some: sum-1"):
+    with pytest.raises(QueryError, match="this run has no operator 'sums' with tables; operators with tables: sum-1"):
         hr.read_state(summed.folder, "sums", "sums")
-    with pytest.raises(QueryError, match="sum-1 has no table 'sum'; it has last, sums"):
+    with pytest.raises(QueryError, match="sum-1 has no table 'sum'; its tables are last, sums"):
         hr.read_state(summed.folder, "sum-1", "sum")
-    with pytest.raises(StateError, match="is it the checkpoint of a run"):
+    with pytest.raises(StateError, match="give the checkpoint of a run"):
         hr.read_state(tmp_path / "nowhere", "sum-1", "sums")
 
 

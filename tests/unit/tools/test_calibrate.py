@@ -195,7 +195,7 @@ def test_only_the_head_of_a_large_file_is_read(ending: str, tmp_path: Path) -> N
         feather.write_feather(table, path)
     assert read_head(path, 1_001).equals(table.slice(0, 1_001))
     assert read_head(path, 10).equals(table.slice(0, 10))
-    with pytest.raises(SourceError, match="is gone before it was processed"):
+    with pytest.raises(SourceError, match="was deleted before it was processed"):
         read_head(tmp_path / f"none.{ending}", 5)
 
 

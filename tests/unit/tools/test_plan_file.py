@@ -29,7 +29,7 @@ def broken(change: Any) -> dict[str, Any]:
     ("change", "message"),
     [
         (lambda d: d.pop("slots"), "the plan has no 'slots'"),
-        (lambda d: d.update(format=99), "format 99, this version reads 3"),
+        (lambda d: d.update(format=99), "format 99, but this version reads 3"),
         (lambda d: d.update(colour="red"), "unknown entries: colour"),
         (lambda d: d.update(slots=True), "slots must be int; found True"),
         (

@@ -1,1 +1,1 @@
-"""Databases with transactions, one file each, behind one small interface (`base`)."""
+"""Databases with transactions, one module each, with a common interface (`base`)."""

@@ -1,6 +1,7 @@
-"""The interface between the database sink and a database: the columns of a table, statements, rows, and one transaction.
+"""The interface between the database sink and a database: tables, columns, statements, rows, and one transaction.
 
-Every failure is `Unreachable`, which may pass, or a `HeadraceError` that says what is wrong. Neither holds a secret.
+Failures are raised as `Unreachable`, which may pass, or as a `HeadraceError` that describes the problem. Neither
+contains a secret.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from headrace.support.secrets import Secret
 Rows = list[tuple[Any, ...]]
 
 
-TABLE = "table"  # what `Session.lock_tables` returns if rows that are added to it stay what they are
+TABLE = "table"  # `Session.lock_tables` returns this for a table that stores added rows unchanged
 
 
 @dataclass(frozen=True)
@@ -26,52 +27,56 @@ class DatabaseColumn:
     """A column of an existing table."""
 
     name: str
-    type: str  # in the database's words
-    needed: bool = False  # every row must give a value
-    generated: bool = False  # no row may give a value
+    type: str  # as the database names it
+    needed: bool = False  # every row must have a value
+    generated: bool = False  # no row may have a value
 
 
 class Session(Protocol):
     """One transaction."""
 
     def lock_tables(self, *tables: TableName) -> list[str | None]:
-        """Return for each name what it stands for, such as a table or a view, or None. It stays so until the transaction ends."""
+        """Return the kind of each name, such as a table or a view, or None. The kind cannot change until the
+        transaction ends.
+        """
 
     def columns(self, table: TableName) -> list[DatabaseColumn]:
-        """Return the columns of a table that is there."""
+        """Return the columns of an existing table."""
 
     def keys(self, table: TableName) -> list[frozenset[str]]:
-        """Return the sets of columns that are unique."""
+        """Return the sets of columns that identify a row."""
 
     def execute(self, statement: str, *values: str | int) -> Rows:
-        """Values stand in the statement as $1, $2 ..."""
+        """Run a statement and return its rows. The statement refers to values as $1, $2 ..."""
 
     def insert(self, table: TableName, rows: pa.Table, key: Sequence[str]) -> None:
-        """With a key: in place of the row that has it, if there is one."""
+        """Insert rows. With a key, replace rows that have the same key."""
 
 
 class Database(Protocol):
-    """A database that the database sink can write to: the types of its columns, and its transactions."""
+    """A database that the sink can write to: the types of its columns, and its transactions."""
 
-    name: str  # for people
+    name: str  # display name
     shown: str | Secret  # the URL without secrets
 
     def type_of(self, kind: pa.DataType) -> str | None:
-        """The type that holds every value of this kind exactly; "": of any; None: there is none."""
+        """Return the type that stores every value of this kind exactly. "": a column without a type; None: there is
+        none.
+        """
 
     def takes(self, wanted: str, found: str, kind: pa.DataType) -> bool:
-        """Whether a column of type `found` holds such values too."""
+        """Return whether a column of type `found` also stores such values."""
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
-        """Committed when left without an error; else as if it had never been."""
+        """Yield a transaction. It is committed at the end of the block, and rolled back after an error."""
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class TableName:
-    """A table's name, perhaps with that of its schema."""
+    """The name of a table, optionally with its schema."""
 
     name: str
     schema: str | None = None
@@ -81,7 +86,7 @@ class TableName:
         return ".".join(quoted(part) for part in (self.schema, self.name) if part is not None)
 
     def beside(self, name: str) -> TableName:
-        """Another one of the same schema."""
+        """Return the name of another table in the same schema."""
         return TableName(name, self.schema)
 
     def __str__(self) -> str:
@@ -89,7 +94,7 @@ class TableName:
 
 
 def url_text(shown: str | Secret) -> str:
-    """Return a URL that can be shown as a text; one that is secret by the name of its variable."""
+    """Return a URL as text for messages. A secret URL is shown by the name of its variable."""
     return shown if isinstance(shown, str) else repr(shown)
 
 
@@ -107,9 +112,10 @@ def insertion(table: TableName, source: str, names: Sequence[str]) -> str:
 
 
 def upsert(table: TableName, source: str, names: Sequence[str], key: Sequence[str], *, touch: bool = False) -> str:
-    """Return the statement that adds the rows of `source` and replaces those with the same key; all three databases take it.
+    """Return the statement that adds the rows of `source` and replaces rows with the same key, in SQL that all three
+    databases accept.
 
-    touch: where a row is its key, write the key again, so that the row counts as stored.
+    touch: if the key is the whole row, write the key again, so that the row counts as stored.
     """
     others = [name for name in names if name not in key] or (list(key[:1]) if touch else [])
     action = f"UPDATE SET {', '.join(f'{quoted(n)} = excluded.{quoted(n)}' for n in others)}" if others else "NOTHING"
@@ -117,28 +123,28 @@ def upsert(table: TableName, source: str, names: Sequence[str], key: Sequence[st
 
 
 def refusal(place: object, why: str) -> SinkError:
-    """Return the error for a statement that a database will refuse again."""
+    """Return the error for a statement that the database would reject again."""
     return SinkError(
-        f"{place}: {why}; correct the table, its constraints, triggers or rights, or the query, and start again"
+        f"{place}: {why}; correct the table, its constraints, triggers or permissions, or the query, and start again"
     )
 
 
 def altered_error(table: TableName, stored: int, given: int) -> SinkError:
     return SinkError(
-        f"table {table} does not keep rows as they come: {given - stored} of {given} rows were changed or left out, such as by a"
-        " trigger; let triggers leave the columns of the results alone, or give another table, and start again"
+        f"table {table} does not store rows unchanged: {given - stored} of {given} rows were changed or dropped, for example by a"
+        " trigger; remove triggers that change the columns of the results, or use another table, and start again"
     )
 
 
 def wanted_types(database: Database, schema: pa.Schema) -> dict[str, str]:
-    """By column; refuses what the database has no type for."""
+    """Return the type of each column in the database. Raise if the database has no type for a column."""
     found = {}
     for field in schema:
         kind = database.type_of(field.type)
         if kind is None:
             msg = (
-                f"column {field.name!r} has type {field.type}, for which {database.name} has no type that holds it exactly;"
-                " cast it in the query to one that it has, such as text: CAST(... AS VARCHAR)"
+                f"column {field.name!r} has type {field.type}, which no type of {database.name} stores exactly;"
+                " cast it in the query, for example to text: CAST(... AS VARCHAR)"
             )
             raise QueryTypeError(msg)
         found[field.name] = kind

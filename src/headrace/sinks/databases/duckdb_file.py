@@ -1,6 +1,6 @@
-"""A DuckDB file. The sink opens it for each epoch and closes it again, so that others can read it in between.
+"""A DuckDB file. The sink opens it for each epoch and then closes it, so that other processes can read it in between.
 
-While another process has the file open, or a connection of this process that does not write, the file is away.
+The file is unreachable while another process, or a read-only connection of this process, has it open.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from headrace.sinks.databases.base import (
 from headrace.sinks.patience import Unreachable
 from headrace.support.secrets import SealedSettings, Secret
 
-INCOMING_ROWS = "headrace_rows"  # rows on their way in
-_one_at_a_time = threading.Lock()  # in a process: who opens a file that another thread closes finds it half there
+INCOMING_ROWS = "headrace_rows"  # name of the rows that are being inserted
+_one_at_a_time = threading.Lock()  # within a process, a file that another thread is closing cannot be opened safely
 UNREACHABLE = (
     *(duckdb.IOException, duckdb.TransactionException),
     *(duckdb.ConnectionException, duckdb.ResourceInUseException),  # a connection of this process has the file open
@@ -51,7 +51,7 @@ WIDER = {
 
 
 class DuckDBDatabase:
-    """A DuckDB file, which is opened for every transaction."""
+    """A DuckDB file, which is opened for each transaction."""
 
     name = "DuckDB"
 
@@ -97,14 +97,14 @@ class DuckDBDatabase:
 
 @functools.cache
 def _type_of(kind: pa.DataType) -> str:
-    """As DuckDB itself names it."""
+    """Return the name of DuckDB's type for an Arrow type."""
     with closing(duckdb.connect()) as connection:
         connection.register(INCOMING_ROWS, pa.schema([("v", kind)]).empty_table())
         return str(connection.execute(f"DESCRIBE SELECT v FROM {INCOMING_ROWS}").fetchall()[0][1])
 
 
 def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
-    with suppress(duckdb.Error):  # the transaction ended by itself
+    with suppress(duckdb.Error):  # the transaction has already ended
         connection.execute("ROLLBACK")
 
 
@@ -115,9 +115,11 @@ class _DuckDBSession:
         self.connection = connection
 
     def lock_tables(self, *tables: TableName) -> list[str | None]:
-        """The transaction sees one state of the file, and fails at its end if another has changed a table since."""
+        """Return the kinds of the tables. The transaction sees a snapshot, and its commit fails if another one changes
+        a table.
+        """
         known = set(self.execute(_NAMES.format("table_name", "duckdb_tables")))
-        if all(_name(table) in known for table in tables):  # a look at the catalog takes longer than all else
+        if all(_name(table) in known for table in tables):  # looking up views takes longer than everything else
             return [TABLE] * len(tables)
         views = set(self.execute(_NAMES.format("view_name", "duckdb_views")))
         return [TABLE if _name(t) in known else "view" if _name(t) in views else None for t in tables]

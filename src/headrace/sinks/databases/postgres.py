@@ -1,10 +1,10 @@
-"""PostgreSQL through ADBC, which writes Arrow tables by COPY.
+"""PostgreSQL through ADBC, which writes Arrow tables with COPY.
 
-The URL is libpq's and may hold a password, so only the ADBC library gets it (`postgres_url`). Errors of that library are
-quoted without anything that may be secret.
+The URL is in libpq's format and may contain a password, so only the ADBC library receives it (`postgres_url`). Secrets
+are removed from quoted errors of that library.
 
-The sink compares types with every delivery, under a lock: COPY writes the bytes of a value unchanged, so a column that got another
-type since the run started would get another value.
+The sink compares types at every delivery, under a lock: COPY writes the bytes of a value unchanged, so a column whose
+type changed after the start would receive a different value.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from headrace.sinks.patience import Unreachable
 from headrace.support.extras import import_extra
 from headrace.support.secrets import SealedSettings, Secret
 
-WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds or milliseconds
+WITHOUT_END = {  # seconds or milliseconds, so that a server that vanishes silently is noticed
     "connect_timeout": "10",
     "keepalives_idle": "15",
     "keepalives_interval": "5",
@@ -41,15 +41,15 @@ WITHOUT_END = {  # a server that vanished without a word is noticed, in seconds 
     "tcp_user_timeout": "30000",
 }
 SETTINGS = (
-    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",  # what is read under a lock is what the lock keeps
-    # what is told to be committed must not be lost by a crash of the server: nobody would deliver it again
+    "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",  # statements under a lock see the current state of the table
+    # a reported commit must survive a crash of the server, because it is not delivered again
     "SELECT set_config('lock_timeout', '30s', true), set_config('statement_timeout', '0', true), set_config("
     "'synchronous_commit', replace(current_setting('synchronous_commit'), 'off', 'on'), true)",
 )
 UNREACHABLE = re.compile(
     r"08...|53...|57P0[1-5]|55P03|40001|40P01|25006"
-)  # gone, full, shut down, locked, a conflict, a standby
-INCOMING_ROWS = "headrace_rows"  # rows on their way to a table with a key
+)  # connection lost, too many connections, shutdown, lock timeout, conflict, standby
+INCOMING_ROWS = "headrace_rows"  # temporary table for rows that are merged into a table with a key
 
 _TYPES: list[tuple[Any, str]] = [
     (pa.types.is_boolean, "boolean"),
@@ -68,13 +68,13 @@ _TYPES: list[tuple[Any, str]] = [
     (pa.types.is_date32, "date"),
     (pa.types.is_time64, "time without time zone"),
 ]
-_WIDER = {  # types that hold it too, and as what it is sent to them
+_WIDER = {  # wider types that also fit, with the Arrow type that is sent
     "smallint": {"integer": pa.int32(), "bigint": pa.int64()},
     "integer": {"bigint": pa.int64()},
     "real": {"double precision": pa.float64()},
     "text": {"character varying": pa.string()},
 }
-_KINDS = {  # a foreign table is committed by its own server, so rows and epoch would not be one transaction
+_KINDS = {  # a foreign table is committed by another server, so rows and epoch would not be in one transaction
     "r": TABLE,
     "p": TABLE,
     "v": "view",
@@ -83,12 +83,13 @@ _KINDS = {  # a foreign table is committed by its own server, so rows and epoch 
 }
 _SENT = {"integer": pa.int32(), "bigint": pa.int64(), "double precision": pa.float64()}
 _NUMERIC = re.compile(r"numeric\((\d+),(-?\d+)\)")
-_FOUND = re.compile(r'" \([0-9A-Fa-f.:%]+\)(?=, port )')  # as in: server at "host" (10.0.0.1), port 5432
+# matches the address in: server at "host" (10.0.0.1), port 5432
+_FOUND = re.compile(r'" \([0-9A-Fa-f.:%]+\)(?=, port )')
 _VARYING = re.compile(r"character varying\(\d+\)")
 
 
 class PostgresDatabase:
-    """A PostgreSQL database, through one connection that is opened again after a failure."""
+    """A PostgreSQL database, with one connection that is opened again after a failure."""
 
     name = "PostgreSQL"
 
@@ -103,7 +104,7 @@ class PostgresDatabase:
     def type_of(self, kind: pa.DataType) -> str | None:
         if pa.types.is_timestamp(kind):
             return f"timestamp {'with' if kind.tz else 'without'} time zone"
-        if pa.types.is_list(kind):  # of lists: PostgreSQL has none whose parts differ in length
+        if pa.types.is_list(kind):  # PostgreSQL cannot store lists of lists of different lengths
             inside = None if pa.types.is_nested(kind.value_type) else self.type_of(kind.value_type)
             return None if inside in (None, "numeric") else f"{inside}[]"
         return next((name for check, name in _TYPES if check(kind)), None)
@@ -111,10 +112,11 @@ class PostgresDatabase:
     def takes(self, wanted: str, found: str, kind: pa.DataType) -> bool:
         if found == wanted or found in _WIDER.get(wanted, ()):
             return True
-        if limited := _NUMERIC.fullmatch(found):  # one with fewer places would be rounded
+        if limited := _NUMERIC.fullmatch(found):  # fewer decimal places would round values
             digits, places = int(limited[1]), int(limited[2])
             return wanted == "numeric" and places >= kind.scale and digits - places >= kind.precision - kind.scale
-        return wanted == "text" and _VARYING.fullmatch(found) is not None  # too long a text is an error, not cut
+        # text that is too long causes an error and is not truncated
+        return wanted == "text" and _VARYING.fullmatch(found) is not None
 
     @contextmanager
     def transaction(self) -> Iterator[_PostgresSession]:
@@ -130,7 +132,7 @@ class PostgresDatabase:
 
     @contextmanager
     def _named_errors(self) -> Iterator[None]:
-        """Whatever goes wrong ends the transaction; the connection stays only if it still answers."""
+        """Roll back after any error, and raise a named error. The connection is kept only if the server still answers."""
         with self._hidden.hiding():
             try:
                 yield
@@ -144,12 +146,12 @@ class PostgresDatabase:
                 raise
 
     def _describe(self, error: Exception) -> str:
-        """Of a URL that is secret, the IP address is not told either that libpq found for its host."""
+        """Return the text of an error. For a secret URL the IP address that libpq found is removed as well."""
         text = " ".join(str(error).split())
         return _FOUND.sub('" (***)', text) if isinstance(self.shown, Secret) else text
 
     def _rolled_back(self) -> bool:
-        """Whether the server has answered."""
+        """Roll back, and return whether the server answers."""
         if self._connection is None:
             return False
         try:
@@ -166,7 +168,7 @@ class PostgresDatabase:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
-            with suppress(self._driver.Error):  # it was gone
+            with suppress(self._driver.Error):  # the connection is already lost
                 connection.close()
 
     def __str__(self) -> str:
@@ -177,10 +179,10 @@ class PostgresDatabase:
 
 
 class _LockedTable(NamedTuple):
-    """The description of a locked table."""
+    """A locked table: its schema, its columns, and whether it has triggers."""
 
     schema: str
-    has_triggers: bool  # that may change or drop rows before they are stored
+    has_triggers: bool  # row triggers that may change or drop rows before they are stored
     columns: list[DatabaseColumn]
 
 
@@ -191,7 +193,7 @@ class _PostgresSession:
         self.cursor = cursor
 
     def lock_tables(self, *tables: TableName) -> list[str | None]:
-        """The lock is that of an insert, which keeps those out who would change a table."""
+        """Lock tables as an insert does, which prevents changes of their definition, and return their kinds."""
         kind = "(SELECT relkind::text FROM pg_class WHERE oid = to_regclass(${}))"
         asked = ", ".join(kind.format(place) for place in range(1, len(tables) + 1))
         (found,) = self.execute(f"SELECT {asked}", *(table.quoted for table in tables))
@@ -232,7 +234,7 @@ class _PostgresSession:
         return list(self.cursor.fetchall()) if self.cursor.description else []
 
     def insert(self, table: TableName, rows: pa.Table, key: Sequence[str]) -> None:
-        """COPY looks in the first schema of the search path only, and SQL in all, so the schema is named."""
+        """Insert rows. The schema is given explicitly, because COPY uses only the first schema of the search path."""
         held = self._described(table)
         rows, table = _as_held(held.columns, rows), TableName(table.name, held.schema)
         if key or held.has_triggers:
@@ -241,7 +243,7 @@ class _PostgresSession:
             self._copy(table, rows)
 
     def _insert(self, table: TableName, rows: pa.Table, key: Sequence[str], *, check: bool) -> None:
-        """Insert through a temporary table; check: compare what was stored with what was given."""
+        """Insert through a temporary table. check: compare the stored rows with the given rows."""
         given, names = TableName(INCOMING_ROWS, "pg_temp"), rows.column_names
         self.execute(
             f"CREATE TEMPORARY TABLE {given.quoted} ON COMMIT DROP AS SELECT {listed(names)} FROM {table.quoted} WITH NO DATA"
@@ -264,7 +266,7 @@ class _PostgresSession:
 
 
 def _as_held(columns: Sequence[DatabaseColumn], rows: pa.Table) -> pa.Table:
-    """COPY takes exactly the type of the column."""
+    """Cast columns to the types of the table, because COPY does not convert."""
     known = {column.name: _SENT.get(column.type) for column in columns}
     for place, field in enumerate(rows.schema):
         sent = known.get(field.name)

@@ -1,13 +1,13 @@
-"""Connection URLs of PostgreSQL, taken apart as libpq does it.
+"""Parsing of PostgreSQL connection URLs by libpq's rules.
 
-libpq does not follow the general rules for URLs: `#` has no meaning, a login ends at the first `@` if no `/` precedes it, and
-a URL may name several hosts, or none. A URL is handed to libpq as it was given; it is taken apart here only to add
-parameters to it and to know what may be shown. A part that a password could have slipped into is not shown:
+libpq does not follow the general rules for URLs: `#` has no meaning, a login ends at the first `@` unless a `/`
+precedes it, and a URL may name several hosts or none. libpq receives the URL unchanged. It is parsed here only to add
+parameters and to decide which parts may be shown. Parts that could contain a password are hidden:
 
     postgresql://[user[:password]@][host[:port][,...]][/database][?name=value[&...]]
 
-An `@` after the login is refused although libpq takes it as part of another name, because such a URL is nearly always one with
-an unescaped password: libpq would connect to `ann`, port 123, with `postgresql://ann:123/secret@host/shop`.
+An `@` after the login is rejected although libpq accepts it, because such a URL nearly always contains an unescaped
+password: with `postgresql://ann:123/secret@host/shop` libpq would connect to host `ann`, port 123.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ SHOWN_PARAMETERS = {
     "host": "?#&=",
     "port": "",
     "dbname": ":/?#&=",
-}  # and characters that keep one from being shown
-HARMLESS_PARAMETERS = {  # parameters of libpq 18 whose names and values hold no secret; those that are not known are taken for one
+}  # part -> characters that prevent it from being shown
+HARMLESS_PARAMETERS = {  # parameters of libpq 18 without secrets; unknown parameters are treated as secret
     *("application_name", "channel_binding", "client_encoding", "connect_timeout", "fallback_application_name"),
     *("gssdelegation", "gssencmode", "gsslib", "hostaddr", "keepalives", "keepalives_count", "keepalives_idle"),
     *("keepalives_interval", "krbsrvname", "load_balance_hosts", "max_protocol_version", "min_protocol_version"),
@@ -38,20 +38,20 @@ HARMLESS_PARAMETERS = {  # parameters of libpq 18 whose names and values hold no
 }
 _BROKEN = re.compile(r"%(?![0-9A-Fa-f]{2})|%00|[\s\x00-\x1f]")
 _SCHEME = re.compile(r"postgres(?:ql)?://")
-_LOGIN = re.compile(r"([^@/]*)@")  # it ends at the first @, unless a / comes before
+_LOGIN = re.compile(r"([^@/]*)@")  # ends at the first @, unless a / precedes it
 _HOST = re.compile(r"(?:\[([^]]+)\]|([^:/?,\[][^:/?,]*|))(?::([^/?,]*))?(,|(?=[/?])|\Z)")
 
 
 @dataclass(frozen=True)
 class PostgresURL:
-    """A URL, and its parts as they stand in it."""
+    """A URL and its unmodified parts."""
 
     url: str
-    parts: dict[str, str]  # by libpq's names
+    parts: dict[str, str]  # by libpq's parameter names
     has_query: bool
 
     def with_parameters(self, more: dict[str, str]) -> str:
-        """Return the URL with the parameters that it does not give itself."""
+        """Return the URL with the parameters that it does not contain yet."""
         added = urlencode({name: value for name, value in more.items() if name not in self.parts})
         glue = "?" if not self.has_query else "" if self.url[-1] in "?&" else "&"
         return f"{self.url}{glue}{added}"
@@ -77,7 +77,7 @@ class PostgresURL:
 
     @property
     def secrets(self) -> list[str]:
-        """Return what no text may hold: passwords, and all that is not known to be something else."""
+        """Return the texts to hide in messages: passwords, and all parts that are not known to be harmless."""
         found = _each(part for name, part in self.parts.items() if self._is_secret(name, part))
         return found + [
             name for name in self.parts if name not in HARMLESS_PARAMETERS | SECRET | SHOWN_PARAMETERS.keys()
@@ -85,20 +85,20 @@ class PostgresURL:
 
     @property
     def everything(self) -> list[str]:
-        """Return what no text may hold if the whole URL is a secret."""
+        """Return the texts to hide in messages if the whole URL is secret."""
         return [*self.secrets, *_each(self.parts.values())]
 
 
 def _each(parts: Iterable[str]) -> list[str]:
-    """Parts, and what each lists: libpq names one of several hosts."""
+    """Return the parts and the items of their lists, because libpq names a single host of several."""
     return [each for part in parts for each in (part, *part.split(","))]
 
 
 def parse_url(url: str) -> PostgresURL:
-    """Take a URL apart. A refusal quotes nothing of the URL, because any part of it may be a part of a password."""
+    """Parse a URL. Errors quote nothing of it, because any part may belong to a password."""
     if _BROKEN.search(url):
         raise _refused(
-            "it has spaces or line breaks, or a % that is not followed by two hexadecimal digits; write % as %25"
+            "it contains spaces, line breaks, or a % that is not followed by two hexadecimal digits; write % as %25"
         )
     rest = url[_SCHEME.match(url).end() :]  # type: ignore[union-attr]
     login = _LOGIN.match(rest)
@@ -118,12 +118,12 @@ def parse_url(url: str) -> PostgresURL:
 
 
 def _hosts(rest: str) -> tuple[str, str, str]:
-    """Return hosts and ports, each joined by commas, and what follows them."""
+    """Return hosts and ports, each joined by commas, and the rest of the URL."""
     hosts, ports, at = [], [], 0
     while True:
         found = _HOST.match(rest, at)
         if found is None:
-            raise _refused("an IPv6 address has no ], or something follows it that is not a port")
+            raise _refused("an IPv6 address has no ], or is followed by something other than a port")
         hosts.append(found[1] or found[2] or "")
         ports.append(found[3] or "")
         at = found.end()
@@ -142,5 +142,5 @@ def _parameters(query: str) -> dict[str, str]:
 
 
 def _refused(why: str) -> QueryError:
-    msg = f"the URL of the database cannot be read: {why}. A URL is such as postgresql://user:password@host:5432/name"
+    msg = f"the URL of the database cannot be read: {why}. Example of a URL: postgresql://user:password@host:5432/name"
     return QueryError(msg)

@@ -1,8 +1,8 @@
-"""A SQLite file, through Python's own driver.
+"""SQLite files, through Python's own driver.
 
-SQLite has five kinds of values and no others, so times are text in UTC ('2026-03-01 12:00:00.000000', which its own date
-functions read), true and false are 1 and 0, and decimals are whole numbers where they are and text where not: a number
-with a point would be rounded. A file that others write to for longer than a moment is away.
+SQLite has five kinds of values. So times are stored as text in UTC ('2026-03-01 12:00:00.000000', which its date
+functions read), booleans as 1 and 0, and decimals as integers if they are whole and as text otherwise, because REAL
+would round them. A file that another process writes to for more than a moment is unreachable.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from headrace.sinks.databases.base import (
 from headrace.sinks.patience import Unreachable
 from headrace.support.secrets import SealedSettings, Secret
 
-BUSY = 5.0  # seconds that SQLite itself waits for others
+BUSY = 5.0  # seconds that SQLite waits for other writers
 LARGEST_INTEGER = 2**63
-ROWS_TOGETHER = 50_000  # rows that are Python objects at a time
+ROWS_TOGETHER = 50_000  # rows converted to Python objects at a time
 UNREACHABLE = {
     sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_LOCKED,
@@ -60,13 +60,15 @@ class SQLiteDatabase:
         if t.is_floating(kind):
             return "REAL"
         if t.is_decimal(kind) and kind.scale <= 0:
-            return ""  # no type: a number that is given is not touched
+            return ""  # a column without a type stores numbers unchanged
         if t.is_string(kind) or t.is_temporal(kind) or t.is_decimal(kind):
             return "TEXT"
         return "BLOB" if t.is_binary(kind) else None
 
     def takes(self, wanted: str, found: str, kind: pa.DataType) -> bool:
-        """A declared type is a wish of how values are stored; those that would change ours are refused."""
+        """Return whether a column stores the values unchanged. SQLite converts values by the affinity of the declared
+        type.
+        """
         fine = {
             "INTEGER": {"INTEGER", "NUMERIC", "BLOB"},
             "REAL": {"REAL", "BLOB"},
@@ -113,7 +115,7 @@ class _SQLiteSession:
         self.connection = connection
 
     def lock_tables(self, *tables: TableName) -> list[str | None]:
-        """The transaction is the only one that writes to the file."""
+        """Return the kinds of the tables. This transaction is the only writer of the file."""
         return [self._kind(table) for table in tables]
 
     def _kind(self, table: TableName) -> str | None:
@@ -138,7 +140,7 @@ class _SQLiteSession:
     def keys(self, table: TableName) -> list[frozenset[str]]:
         of, name = _of(table), quoted(table.name)
         indexes = self.connection.execute(f"PRAGMA {of}index_list({name})").fetchall()
-        whole = [index[1] for index in indexes if index[2] and not index[4]]  # unique, and of all rows
+        whole = [index[1] for index in indexes if index[2] and not index[4]]  # unique and not partial
         keys = [[row[2] for row in self.connection.execute(f"PRAGMA {of}index_info({quoted(i)})")] for i in whole]
         keys.append([row[1] for row in self.connection.execute(f"PRAGMA {of}table_info({name})") if row[5]])
         return [frozenset(key) for key in keys if key]
@@ -150,13 +152,13 @@ class _SQLiteSession:
         names = rows.column_names
         values = f"VALUES ({', '.join('?' * len(names))})"
         statement = upsert(table, values, names, key) if key else insertion(table, values, names)
-        statement = statement.replace("INSERT", "INSERT OR ABORT", 1)  # whatever the table says to do about a conflict
+        statement = statement.replace("INSERT", "INSERT OR ABORT", 1)  # overrides the table's own conflict clause
         stored = 0
         for first in range(0, rows.num_rows, ROWS_TOGETHER):
             some = rows.slice(first, ROWS_TOGETHER)
             columns = [as_python(some.column(name), name) for name in names]
             stored += self.connection.executemany(statement, zip(*columns, strict=True)).rowcount
-        if stored != rows.num_rows and set(names) != set(key):  # of keys alone, those that are there are not counted
+        if stored != rows.num_rows and set(names) != set(key):  # with keys only, existing rows are not counted
             raise altered_error(table, stored, rows.num_rows)
 
 
@@ -165,7 +167,7 @@ def _of(table: TableName) -> str:
 
 
 def affinity(declared: str) -> str:
-    """How SQLite stores values of a column that was declared so: its own five rules, in their order."""
+    """Return the affinity of a declared column type, by SQLite's five rules in order."""
     text = declared.upper()
     if "INT" in text:
         return "INTEGER"
@@ -177,7 +179,7 @@ def affinity(declared: str) -> str:
 
 
 def as_python(column: pa.ChunkedArray, name: str) -> list[Any]:
-    """Values as SQLite's driver takes them."""
+    """Return values in the form that SQLite's driver accepts."""
     kind, t = column.type, pa.types
     if t.is_timestamp(kind):
         column = column.cast(pa.timestamp("us")).cast(pa.string())
@@ -196,7 +198,7 @@ def _decimal(value: Any, scale: int) -> int | str:
 
 
 def _refuse_nan(column: pa.ChunkedArray, name: str) -> None:
-    """SQLite would keep it as a null."""
+    """Raise if a column contains NaN, which SQLite would store as null."""
     if pc.any(pc.is_nan(column)).as_py():
-        msg = f"column {name!r} holds a NaN, which SQLite cannot store; replace it in the query, such as by CASE WHEN isnan({name}) THEN NULL ELSE {name} END"
+        msg = f"column {name!r} contains NaN, which SQLite cannot store; replace it in the query, for example with CASE WHEN isnan({name}) THEN NULL ELSE {name} END"
         raise SinkError(msg)

@@ -1,7 +1,7 @@
-"""Questions to the brokers: which partitions there are, and where they begin and end. No error contains a secret.
+"""Requests to the brokers about the partitions of topics and their first and last offsets. No error contains a secret.
 
-The end of a partition is its last stable offset. Every message before it is committed or aborted for good, so a range that
-ends there contains the same messages whenever it is read.
+The end of a partition is its last stable offset. Every message before it is finally committed or aborted, so a range
+that ends there always contains the same messages.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from headrace.support.event_time import to_micros
 from headrace.support.extras import import_extra
 from headrace.support.secrets import SERVERS_ARE_SHOWN, SealedSettings, mask_secrets, refuse_secret
 
-QUESTION_SECONDS = 5.0  # seconds that one question may take
+QUESTION_SECONDS = 5.0  # seconds that one request may take
 REFUSED = ("AUTHENTICATION", "AUTHORIZATION", "_SSL", "_UNSUPPORTED", "_INVALID_ARG", "_KEY", "INVALID_TOPIC")
-OURS = {  # settings that a user may not set, because exactly-once depends on them
+OURS = {  # settings that a user may not set, because exactly-once delivery depends on them
     "bootstrap.servers": "servers=",
     "metadata.broker.list": "servers=",
-    "default.topic.config": None,  # the client would take it for more than it says
+    "default.topic.config": None,  # the client would apply it to more than topics
     "isolation.level": None,
     "enable.auto.commit": None,
     "enable.auto.offset.store": None,
@@ -54,7 +54,7 @@ class TopicPartition(NamedTuple):
 
 
 class BrokerSettings:
-    """The addresses of brokers and the settings of clients. Tasks get them with the values of secrets."""
+    """The addresses of brokers and the settings of clients. Tasks receive them with the values of secrets."""
 
     def __init__(self, servers: str, settings: Mapping[str, Any] | None = None) -> None:
         self._given = SealedSettings(
@@ -63,16 +63,16 @@ class BrokerSettings:
 
     @property
     def shown(self) -> str:
-        """The addresses of the brokers, without secrets."""
+        """Return the addresses of the brokers, without secrets."""
         return str(self._given.shown["bootstrap.servers"])
 
     def admin(self, note_error: Callable[[Any], None]) -> Any:
-        """Return a client for questions. It passes errors of connections to `note_error`."""
+        """Return a client for requests. It passes connection errors to `note_error`."""
         settings = {**self._common(), "socket.timeout.ms": 10_000, "error_cb": note_error}
         return confluent("confluent_kafka.admin").AdminClient(settings)
 
     def consumer(self) -> Any:
-        """Return a client that reads ranges of offsets. It joins no group."""
+        """Return a client that reads ranges of offsets. It joins no consumer group."""
         return self._made(
             {
                 **self._common(),
@@ -82,10 +82,11 @@ class BrokerSettings:
                 "enable.auto.offset.store": False,
                 "enable.partition.eof": True,
                 "auto.offset.reset": "error",
-                "fetch.wait.max.ms": 10,  # what is read is there; the next range waits for an answer that is late
-                "fetch.queue.backoff.ms": 10,  # once 100,000 messages wait here, the client would ask no more for a second
+                "fetch.wait.max.ms": 10,  # the requested messages exist, so a long wait would only delay the next range
+                # with 100,000 messages queued, the client would pause fetching for a second
+                "fetch.queue.backoff.ms": 10,
                 "topic.metadata.refresh.interval.ms": 5_000,
-                "max.poll.interval.ms": 86_400_000,  # between two windows a task may work for long
+                "max.poll.interval.ms": 86_400_000,  # a task may work for a long time between two windows
             }
         )
 
@@ -94,7 +95,7 @@ class BrokerSettings:
             try:
                 return confluent().Consumer(settings)
             except (TypeError, ValueError, confluent().KafkaException) as error:
-                raise SourceError(f"the settings for Kafka cannot be used: {_reason(error)}") from None
+                raise SourceError(f"the Kafka settings are invalid: {_reason(error)}") from None
 
     def _common(self) -> dict[str, Any]:
         quiet = {"log_level": 0, "error_cb": _say_nothing, "reconnect.backoff.max.ms": 1_000}
@@ -105,7 +106,7 @@ class BrokerSettings:
         return self._given.without_secrets(str(error))
 
     def hiding(self) -> AbstractContextManager[None]:
-        """Return a block from which no error leaves with a secret, nor any error that caused it."""
+        """Return a context that removes secrets from errors and from the errors that caused them."""
         return self._given.hiding()
 
     def __repr__(self) -> str:
@@ -113,7 +114,7 @@ class BrokerSettings:
 
 
 def _say_nothing(error: object) -> None:
-    """Ignore an error, because the call that waits for the answer gets it too."""
+    """Ignore an error, because the waiting call receives it too."""
 
 
 def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | None) -> BrokerSettings:
@@ -125,7 +126,7 @@ def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | 
     for name, instead in OURS.items():
         if name in given:
             say = f"give it as {instead}" if instead else "headrace sets it itself"
-            raise QueryError(f"settings must not have {name!r}: {say}")
+            raise QueryError(f"settings must not contain {name!r}: {say}")
     if wrong := [name for name in given if not isinstance(name, str)]:
         raise QueryTypeError(f"settings must be those of librdkafka by name, such as 'sasl.password'; found {wrong!r}")
     found_servers = BrokerSettings(found, given)
@@ -134,7 +135,7 @@ def checked_servers(servers: str | Sequence[str], settings: Mapping[str, Any] | 
 
 
 def _try(servers: BrokerSettings) -> None:
-    """Refuse unknown settings and invalid values before anything runs."""
+    """Raise for unknown settings and invalid values before anything runs."""
     try:
         servers.consumer().close()
     except SourceError as error:
@@ -148,19 +149,19 @@ def _reason(error: Any) -> str:
 
 @dataclass(frozen=True)
 class TopicDescription:
-    """What the brokers say about a topic."""
+    """The brokers' description of a topic."""
 
-    id: str  # the id that the brokers gave it: a topic that was made again has another
+    id: str  # id assigned by the brokers; a recreated topic has another id
     partitions: tuple[int, ...]
 
 
 class BrokerClient:
-    """Asks the brokers about topics and offsets, in the driver."""
+    """Requests information about topics and offsets from the brokers, in the driver."""
 
     def __init__(self, servers: BrokerSettings) -> None:
         self.servers = servers
         self._admin: Any = None
-        self._answered = False  # after the first answer, a refusal by one broker counts as an outage
+        self._answered = False  # after the first answer, a rejection by one broker counts as an outage
         self._refusal: Any = None
 
     def _note_error(self, error: Any) -> None:
@@ -168,7 +169,7 @@ class BrokerClient:
             self._refusal = error
 
     def topics(self, names: Iterable[str]) -> dict[str, TopicDescription | None]:
-        """Return the descriptions of topics by name; None: there is no such topic."""
+        """Return the descriptions of topics by name. None: the topic does not exist."""
         kafka = confluent()
         futures = self._ask("describe_topics", kafka.TopicCollection(list(names)))
         return {name: self._topic(name, future) for name, future in futures.items()}
@@ -232,11 +233,11 @@ class BrokerClient:
                 raise self._error_of(error, "the brokers") from None
 
     def _error_of(self, error: Exception, what: str) -> SourceError:
-        """Return the error to raise: `SourceError` for an answer that will not change, `SourceAway` for any other."""
+        """Return the error to raise: `SourceError` if the answer will not change, otherwise `SourceAway`."""
         inner: Any = error.args[0] if error.args else error
         name = inner.name() if hasattr(inner, "name") else type(error).__name__
         if self._admin is not None:
-            self._admin.poll(0)  # tells what was heard
+            self._admin.poll(0)  # delivers pending errors
         if self._refusal is not None and not self._answered:
             inner, name = self._refusal, self._refusal.name()
         words = self.servers.describe(inner.str() if hasattr(inner, "str") else inner)
@@ -246,7 +247,7 @@ class BrokerClient:
 
 
 def _is_refusal(name: str) -> bool:
-    """Return whether an error, by its name, is an answer that will not change."""
+    """Return whether an error, given by name, will not change."""
     return any(word in name for word in REFUSED)
 
 

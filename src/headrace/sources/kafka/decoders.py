@@ -1,11 +1,12 @@
-"""Messages as rows: JSON, Avro, Arrow, or as they are.
+"""Conversion of messages to rows: JSON, Avro, Arrow, or unchanged.
 
-Invariant: `rows` gives the rows of every message that can be read, in order, and says of every other where it stands and
-why; the answer for a message depends on no other. JSON is parsed many messages at a time: they are joined by newlines, and
-since each begins with `{` and ends with `}`, rows can only be as many as messages if each message is one object.
+Invariant: `rows` returns the rows of every readable message, in order, and for every other message its position and the
+reason; the result for a message does not depend on other messages. JSON messages are parsed together: they are joined
+by newlines, and since each begins with `{` and ends with `}`, the number of rows equals the number of messages only if
+each message is one object.
 
-Rows have the plain types that streams carry, so a value that these have no room for is a fault of its message too. What is said
-of a fault never has anything of the message in it.
+Rows have the plain types of streams, so a value that does not fit them makes its message unreadable. A reason never
+contains any part of the message.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from headrace.sources import is_same_kind
 from headrace.support.extras import import_extra
 
 FORMATS = ("json", "avro", "arrow", "raw")
-WRITTEN = "@timestamp"  # as the name of the time: when the message was written
+WRITTEN = "@timestamp"  # as the name of the time column: when the message was written
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 MESSAGE = pa.schema(
     [
@@ -45,27 +46,27 @@ MESSAGE = pa.schema(
     ]
 )
 FURTHEST_MILLIS = 2**63 // 1000
-NO_FIELDS = pa.schema([("@nothing", pa.bool_())])  # a field to count objects by, of which no other field is read
+NO_FIELDS = pa.schema([("@nothing", pa.bool_())])  # a schema with a single field that never occurs, to count objects
 AVRO_TIMES = ("timestamp-millis", "timestamp-micros", "local-timestamp-millis", "local-timestamp-micros")
 NOT_ONE, NO_BASE64 = "it is not one JSON object", "bytes are not base64"
 NO_ROOM = "a value does not fit the type of its field"
-NO_MEMORY = "there is not enough memory for it"  # no fault of the message: it is never put aside for that
+NO_MEMORY = "there is not enough memory for it"  # not a fault of the message, so the message is never rejected for it
 HARMLESS = re.compile(
     rf"{NOT_ONE}|{NO_BASE64}|JSON parse error: [^\n]*|(Column \d+: In chunk \d+: Invalid: )?Invalid UTF8[ \w]*"
     r"|Failed to convert JSON to \w+(\[[^]\n]*\]|\([^)\n]*\))?"
 )
 IS_NUMBER = re.compile(r"JSON parse error: Column\(/(.*)\) changed from string to number in row ", re.DOTALL)
-Wrong = list[tuple[int, str]]  # of messages that cannot be read: place, and why
+Wrong = list[tuple[int, str]]  # (position, reason) of messages that cannot be read
 
 
 @dataclass(frozen=True)
 class Decoder(ABC):
-    """schema: of the rows, the time of the message included if that was asked for."""
+    """A conversion of messages to rows. `schema` includes the time of the message if it was requested."""
 
     schema: pa.Schema
 
     def rows(self, messages: Sequence[Any], columns: Sequence[str]) -> tuple[pa.Table, Wrong]:
-        """The rows of messages, these columns only; and which cannot be read."""
+        """Return these columns of the rows of messages, and the unreadable messages."""
         wanted = pa.schema([self.schema.field(name) for name in columns])
         inner = pa.schema([field for field in wanted if field.name != WRITTEN])
         parts, wrong = self._decoded(messages, inner)
@@ -79,11 +80,11 @@ class Decoder(ABC):
 
     @abstractmethod
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
-        """These fields of messages, in plain types."""
+        """Return these fields of messages in plain types."""
 
 
 def _with_time(table: pa.Table, messages: Sequence[Any], counts: Sequence[int] | None) -> pa.Table:
-    """With when they were written; counts: rows of each, if not one."""
+    """Append the times at which messages were written. counts: rows per message; None: one each."""
     times = _times(messages)
     if counts is not None:
         rows = [place for place, count in enumerate(counts) for _ in range(count)]
@@ -92,7 +93,7 @@ def _with_time(table: pa.Table, messages: Sequence[Any], counts: Sequence[int] |
 
 
 def _as_plain(table: pa.Table) -> pa.Table:
-    """In the types that streams carry; a cast that would lose something fails."""
+    """Convert columns to the types of streams. Raise if a conversion would lose information."""
     kinds = [plain_type(field.type, field.name) for field in table.schema]
     if kinds == table.schema.types:
         return table
@@ -100,18 +101,19 @@ def _as_plain(table: pa.Table) -> pa.Table:
     return pa.table(columns, names=table.column_names)
 
 
-Part = tuple[pa.Table, Sequence[int], Sequence[int] | None]  # rows, of which messages, how many of each (None: one)
+# rows, positions of their messages, rows per message (None: one each)
+Part = tuple[pa.Table, Sequence[int], Sequence[int] | None]
 
 
 class RawDecoder(Decoder):
-    """Messages as they are."""
+    """Messages with their raw key and value."""
 
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
         return ([(as_messages(messages, schema), range(len(messages)), None)] if messages else []), []
 
 
 def as_messages(messages: Sequence[Any], schema: pa.Schema) -> pa.Table:
-    """Messages with some columns of `MESSAGE`."""
+    """Return messages as rows with some columns of `MESSAGE`."""
     made: dict[str, Callable[[], list[Any]]] = {
         "key": lambda: [_bytes(m.key()) for m in messages],
         "value": lambda: [_bytes(m.value()) for m in messages],
@@ -127,7 +129,7 @@ def as_messages(messages: Sequence[Any], schema: pa.Schema) -> pa.Table:
 
 
 def _times(messages: Sequence[Any]) -> pa.Array:
-    """When they were written; none where the broker does not tell, or tells of a time that no microseconds reach."""
+    """Return the times at which messages were written, or null if the broker gives none or one out of range."""
     told = (message.timestamp() for message in messages)
     found = [when if kind and abs(when) < FURTHEST_MILLIS else None for kind, when in told]
     return pc.cast(pa.array(found, pa.timestamp("ms", "UTC")), TS_TYPE)
@@ -141,8 +143,9 @@ def _bytes(value: Any) -> bytes | None:
 
 
 class JsonDecoder(Decoder):
-    """One object per message. A time, a day or a time of day is text as in ISO 8601, or a number in the unit of its type;
-    bytes are base64."""
+    """One JSON object per message. Times and dates are ISO 8601 text, or numbers in the unit of their type; bytes are
+    base64.
+    """
 
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
         values = [message.value() for message in messages]
@@ -159,7 +162,7 @@ class JsonDecoder(Decoder):
     def _parse(
         self, lines: list[bytes], places: Sequence[int], schema: pa.Schema, parts: list[Part], wrong: Wrong
     ) -> None:
-        """All at once, or by halves until it is known which cannot be read."""
+        """Parse all lines at once. If that fails, split them in half until the unreadable ones are known."""
         if not lines:
             return
         try:
@@ -174,7 +177,7 @@ class JsonDecoder(Decoder):
 
 
 def _are_lines(values: Sequence[Any]) -> bool:
-    """Whether each may be an object on one line as it is, as nearly all are: a look at all of them at once."""
+    """Return whether each value may be an object on one line, as nearly all are. All values are checked at once."""
     if set(map(type, values)) != {bytes}:
         return False
     sizes = np.fromiter(map(len, values), np.int64, len(values))
@@ -186,7 +189,9 @@ def _are_lines(values: Sequence[Any]) -> bool:
 
 
 def _line(value: Any) -> bytes | None:
-    """A message on one line, if it can be an object at all: outside of texts a newline means nothing, within it is wrong."""
+    """Return a message as one line, or None if it cannot be an object. Newlines outside texts have no meaning; within,
+    they are invalid.
+    """
     line = (_bytes(value) or b"").strip()
     if line[:1] != b"{" or line[-1:] != b"}":
         return None
@@ -209,7 +214,7 @@ def _parsed(lines: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """Return one row per line, in plain types. Each time field is text in all lines, or a number in all lines.
 
     Arrow's reader stops at the first time that is a number and names its field. The lines are then read again with that
-    field as a number, so the error that is left over is the real fault of the lines.
+    field as a number, so an error that remains is the real fault of the lines.
     """
     times = {field.name for field in schema if _is_time(field.type)}
     numbers: set[str] = set()
@@ -228,7 +233,7 @@ def _is_time(kind: pa.DataType) -> bool:
 
 
 def _read(lines: Sequence[bytes], schema: pa.Schema, numbers: Collection[str] = ()) -> pa.Table:
-    """numbers: of times, those that are."""
+    """Return one row per line. numbers: the time fields that contain numbers."""
     data = b"\n".join(lines)
     stored = pa.schema([field.with_type(_stored(field.type, number=field.name in numbers)) for field in schema])
     table = pj.read_json(
@@ -247,7 +252,7 @@ def _read(lines: Sequence[bytes], schema: pa.Schema, numbers: Collection[str] = 
 
 
 def _stored(kind: pa.DataType, *, number: bool = False) -> pa.DataType:
-    """The type that Arrow's reader is asked for: it takes days and times of day as numbers only, and bytes as they stand."""
+    """Return the type that Arrow's reader uses: text for dates, times of day and bytes, which are converted afterwards."""
     t = pa.types
     if number:
         return pa.int64() if t.is_timestamp(kind) else kind
@@ -266,7 +271,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _restored(found: pa.Array, kind: pa.DataType) -> pa.Array:
-    """What was read as `_stored`."""
+    """Convert a column that was read as `_stored` to its type."""
     t = pa.types
     if found.type == kind:
         return found
@@ -278,7 +283,7 @@ def _restored(found: pa.Array, kind: pa.DataType) -> pa.Array:
         return pa.ListArray.from_arrays(found.offsets, inner, kind, mask=found.is_null())
     if _is_bytes(kind):
         return pa.array([None if text is None else _from_base64(text) for text in found.to_pylist()], kind)
-    if t.is_time(kind):  # which Arrow casts from no text
+    if t.is_time(kind):  # Arrow cannot cast text to times of day
         found = pc.binary_join_element_wise("1970-01-01T", found, "").cast(pa.timestamp("us")).cast(pa.time64("us"))
     return found.cast(kind)
 
@@ -291,7 +296,7 @@ def _from_base64(text: str) -> bytes:
 
 
 def _kind_of_fault(error: Exception) -> str:
-    """What is wrong, without what stands in the message: of Arrow's words only those that have nothing of it."""
+    """Return the fault without any content of the message: only those texts of Arrow that contain none."""
     known = HARMLESS.match(str(error))
     return known.group().removesuffix(" in row 0").rpartition("Invalid: ")[2] if known else NO_ROOM
 
@@ -301,9 +306,9 @@ def _kind_of_fault(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class AvroDecoder(Decoder):
-    """One record per message, as its writer wrote it: without a header."""
+    """One Avro record per message, without a header."""
 
-    written: str = ""  # the schema of those who write, as JSON
+    written: str = ""  # the writers' schema, as JSON
 
     @cached_property
     def _schema(self) -> Any:
@@ -320,7 +325,7 @@ class AvroDecoder(Decoder):
                 places.append(place)
             except MemoryError:
                 wrong.append((place, NO_MEMORY))
-            except Exception as error:  # whatever bytes that are no record lead to
+            except Exception as error:  # bytes that are not a record can raise anything
                 wrong.append((place, f"it is no record of the Avro schema ({type(error).__name__})"))
         parts: list[Part] = []
         _gather(records, places, schema, parts, wrong)
@@ -337,7 +342,7 @@ class AvroDecoder(Decoder):
 def _gather(
     records: list[dict[str, Any]], places: list[int], schema: pa.Schema, parts: list[Part], wrong: Wrong
 ) -> None:
-    """Records as rows; by halves where one has a value that the schema has no room for."""
+    """Convert records to rows. If a value does not fit, split the records in half until the unreadable ones are known."""
     if not records:
         return
     try:
@@ -355,12 +360,12 @@ def _gather(
 
 
 def _rows(count: int) -> pa.Table:
-    """Rows of no column."""
+    """Return rows without columns."""
     return pa.table({"_": pa.nulls(count)}).select([])
 
 
 def _with_uuids_as_text(schema: Any) -> Any:
-    """They are written as text, which Python's own kind of them would hide."""
+    """Replace UUIDs by text in the schema, because fastavro would return Python UUID objects."""
     if isinstance(schema, list):
         return [_with_uuids_as_text(each) for each in schema]
     if not isinstance(schema, dict):
@@ -371,7 +376,7 @@ def _with_uuids_as_text(schema: Any) -> Any:
 
 
 def _times_without_unit(kind: pa.DataType, written: Any) -> bool:
-    """Whether it has times that are, as the Avro schema has it, mere numbers or something else."""
+    """Return whether a time column has no time unit in the Avro schema."""
     told = [
         each if isinstance(each, dict) else {"type": each}
         for each in (written if isinstance(written, list) else [written])
@@ -396,7 +401,7 @@ def _fastavro() -> Any:
 
 
 class ArrowDecoder(Decoder):
-    """A stream of record batches per message: a whole window of rows at once."""
+    """One Arrow stream of record batches per message: many rows at once."""
 
     def _decoded(self, messages: Sequence[Any], schema: pa.Schema) -> tuple[list[Part], Wrong]:
         parts: list[Part] = []
@@ -429,27 +434,28 @@ class ArrowDecoder(Decoder):
         chosen.validate(full=True)
         try:
             return _as_plain(chosen.cast(schema))
-        except ValueError:  # of Arrow's own kinds that of no room, or a plain one: a null where there must be none
+        except ValueError:  # Arrow raises it for a value that does not fit; a plain one: a null where none is allowed
             raise SourceError(NO_ROOM) from None
 
 
-# --- what was asked for ------------------------------------------------------------------------------------------------
+# --- arguments
+# ---------------------------------------------------------------------------------------------------------
 
 
 def decoder(kind: str, schema: pa.Schema | None, time: str, avro: Any) -> Decoder:
-    """Checked as far as it can be without a message."""
+    """Return the decoder. The arguments are checked as far as possible without a message."""
     if kind not in FORMATS:
         raise QueryError(f"format must be one of {', '.join(FORMATS)}; found {kind!r}")
     if kind != "avro" and avro is not None:
         raise QueryError(f'avro= is the schema of Avro messages; found it with format={kind!r}; give format="avro"')
     if kind == "raw":
         if schema is not None:
-            raise QueryError(f"messages as they are have the columns {', '.join(MESSAGE.names)}; leave out schema=")
+            raise QueryError(f"raw messages have the columns {', '.join(MESSAGE.names)}; leave out schema=")
         return RawDecoder(MESSAGE)
     if not isinstance(schema, pa.Schema):
         raise QueryTypeError(f"schema must be a pyarrow.Schema, the fields that are read; found {schema!r}")
     if WRITTEN in schema.names:
-        raise QueryError(f"{WRITTEN!r} is when a message was written; give that field of the schema another name")
+        raise QueryError(f"{WRITTEN!r} is the time at which a message was written; rename this field of the schema")
     whole = schema.append(pa.field(WRITTEN, TS_TYPE)) if time == WRITTEN else schema
     if kind == "avro":
         return _avro(whole, avro)
@@ -460,33 +466,35 @@ def decoder(kind: str, schema: pa.Schema | None, time: str, avro: Any) -> Decode
 
 def _avro(schema: pa.Schema, given: Any) -> AvroDecoder:
     if given is None:
-        raise QueryError('format="avro" needs avro=, the schema of those who write, as JSON text or a dict')
+        raise QueryError('format="avro" needs avro=, the schema of the writers, as JSON text or a dict')
     _fastavro()
     try:
         text = given if isinstance(given, str) else json.dumps(given)
         found = AvroDecoder(schema, text)
         names = {field["name"] for field in found._schema["fields"]}
-    except Exception as error:  # whatever a wrong schema leads to
-        raise QueryError(f"avro= is no Avro schema of a record: {error}") from None
+    except Exception as error:  # an invalid schema can raise anything
+        raise QueryError(f"avro= is not an Avro record schema: {error}") from None
     if missing := [name for name in schema.names if name not in names and name != WRITTEN]:
-        raise QueryError(f"the Avro schema has no field {', '.join(missing)}; it has {', '.join(sorted(names))}")
+        raise QueryError(
+            f"the Avro schema has no field {', '.join(missing)}; its fields are {', '.join(sorted(names))}"
+        )
     types = {field["name"]: field["type"] for field in found._schema["fields"]}
     for field in schema:
         if field.name != WRITTEN and _times_without_unit(field.type, types[field.name]):
             msg = (
-                f"field {field.name!r} has times, but the Avro schema does not say that it has them in milliseconds or"
-                f" microseconds (logicalType {', '.join(AVRO_TIMES)}); read it as what it is, such as pa.int64(), and make a"
-                " time of it in the query, or correct avro="
+                f"field {field.name!r} has a time type, but the Avro schema does not define it as a time in milliseconds or"
+                f" microseconds (logicalType {', '.join(AVRO_TIMES)}); read it with its own type, such as pa.int64(), and convert it to a"
+                " time in the query, or correct avro="
             )
             raise QueryTypeError(msg)
     return found
 
 
 def _check_json(schema: pa.Schema) -> None:
-    """Types that are never read from JSON are known at once."""
+    """Raise for types that cannot be read from JSON."""
     for field in schema:
         try:
             _read([b"{}"], pa.schema([field]))
         except pa.ArrowException as error:
-            msg = f"field {field.name!r} has type {field.type}, which is not read from JSON ({error}); choose another"
+            msg = f"field {field.name!r} has type {field.type}, which cannot be read from JSON ({error}); choose another type"
             raise QueryTypeError(msg) from None

@@ -1,12 +1,12 @@
 """The ledger of Kafka topics: the next offset of every partition, and the choice of what an epoch takes.
 
-Invariant: an epoch takes the offsets [next, stop) of a partition, where stop is at most the last stable offset, and `next` in
-the manifest is `stop` of the epoch before. Messages that retention removed before they were read stop the run, or are skipped,
-counted and logged. A topic is identified by the id that the brokers gave it. A topic that was deleted, or made again, stops
-the run.
+Invariant: an epoch takes the offsets [next, stop) of a partition, where stop is at most the last stable offset, and
+`next` in the manifest is `stop` of the previous epoch. If retention removed messages before they were read, the run
+stops or, with `gaps="count"`, skips, counts and logs them. A topic is identified by the id that the brokers assigned. A
+topic that was deleted or recreated stops the run.
 
-The size of messages is known only after they are read, so the number that an epoch takes is an estimate. A task that reads far
-more bytes than planned stops. Nothing of that epoch is committed, and it is repeated with fewer messages.
+The size of messages is known only after they are read, so the number that an epoch takes is an estimate. A task that
+reads far more bytes than planned stops. Nothing of that epoch is committed, and it is repeated with fewer messages.
 """
 
 from __future__ import annotations
@@ -30,15 +30,16 @@ from headrace.support.waiting import ServerWait
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 
-MOST_EPOCH_BYTES = 64 << 20  # of messages taken in one epoch when the user sets no number
-BYTES_LIMIT_FACTOR = 2  # a task that reads this many times MOST_EPOCH_BYTES stops: messages are larger than before
+MOST_EPOCH_BYTES = 64 << 20  # bytes of messages taken in one epoch when the user sets no number
+# a task stops after this multiple of MOST_EPOCH_BYTES, because messages are larger than estimated
+BYTES_LIMIT_FACTOR = 2
 SHRINK_FACTOR = 16  # attempt n of an epoch takes this factor to the power n fewer messages than attempt n - 1
 SHRINK_ATTEMPTS = 8  # from this attempt on, an epoch takes one message of each partition
 FIRST_EPOCH_MESSAGES = 2_000  # messages of the first epoch, before their size is known
-ASSUMED_MESSAGE_BYTES = 1_000  # bytes of a message, before any was read
-MESSAGE_OVERHEAD = 20  # bytes that a message counts for beside its value and key
-START_SECONDS = 60.0  # seconds that a ledger waits for the first answer of the brokers
-LEADER_CHANGE_SECONDS = 30.0  # seconds in which a log may seem too short because its leader has just changed
+ASSUMED_MESSAGE_BYTES = 1_000  # bytes of a message, before any message was read
+MESSAGE_OVERHEAD = 20  # bytes that a message counts for in addition to its value and key
+START_SECONDS = 60.0  # seconds that a ledger waits for the brokers' first answer
+LEADER_CHANGE_SECONDS = 30.0  # seconds for which a log may seem too short because its leader has just changed
 
 
 class OffsetRange(NamedTuple):
@@ -59,7 +60,7 @@ class TakenOffsets:
 
     source: str
     range: OffsetRange
-    each: float  # bytes of a message, about
+    each: float  # estimated bytes of a message
     most: int | None = None  # bytes that a task may read
 
     @property
@@ -98,30 +99,31 @@ class KafkaLedger:
         self._pass_gaps = pass_gaps
         self._known = {
             n: reached._replace(until=None) for n, reached in state.partitions.items()
-        }  # by partition, after the last question to the brokers
+        }  # by partition, since the last request to the brokers
         self._ids = dict(state.topics)
-        self._listed = False  # only what was there when the run began is taken
-        self._message_bytes: float | None = None  # the recent size of messages
-        self._attempts = 0  # epochs that were chosen since the last one was committed
+        self._listed = False  # True: take only messages that existed when the run began
+        self._message_bytes: float | None = None  # smoothed size of recent messages; None: unknown
+        self._attempts = 0  # epochs chosen since the last commit
         self._hurry = threading.Event()
         self._wait = ServerWait(SourceAway, self._hurry, self._give_up, self._warn, self._resumed)
         self._brokers_answered = False  # at least once
-        self._too_short_since: dict[TopicPartition, float] = {}  # partitions that end too early, and since when
+        self._too_short_since: dict[TopicPartition, float] = {}  # partition that ends too early -> since when
         self.silent_since = -1.0
 
     @property
     def must_be_noted(self) -> bool:
-        """Whether the beginning of the source must be committed first, because another start would begin elsewhere."""
+        """Return whether the start of the source must be committed first, because another start could begin elsewhere."""
         return self._start != "earliest" and not self.state.topics
 
     @property
     def partitions(self) -> Collection[str]:
         return self._known.keys()
 
-    # --- what waits ----------------------------------------------------------------------------------------------------
+    # --- waiting messages
+    # ----------------------------------------------------------------------------------------------
 
     def keep_to_list(self) -> None:
-        """From now on take nothing beyond the present ends of partitions, or beyond those that the state has."""
+        """Restrict this run to the current ends of partitions, or to those in the state."""
         if self.state.listed:
             self._known, self._listed = dict(self.state.partitions), True
         else:
@@ -155,8 +157,8 @@ class KafkaLedger:
     def _update_partitions(self, topics: dict[str, TopicDescription | None]) -> None:
         """Check that the topics are the same, and add their new partitions.
 
-        A partition that was added to a known topic begins at offset 0. If retention has removed its first messages already,
-        that is a gap like any other.
+        A partition that was added to a known topic begins at offset 0. If retention has already removed its first
+        messages, that counts as a gap.
         """
         for name in self._topics:
             topic, known = topics[name], self._ids.get(name)
@@ -177,9 +179,9 @@ class KafkaLedger:
         self._ids |= {name: topic.id for name, topic in met.items()}
 
     def _check_ends(self, ends: dict[TopicPartition, int]) -> None:
-        """Raise an error if a partition ends before an offset that was taken or listed, because it has lost messages.
+        """Raise if a partition ends before an offset that was taken or listed, because it has lost messages.
 
-        It may only seem so while its leader changes, so this is `SourceAway` for `LEADER_CHANGE_SECONDS`.
+        This may be temporary while its leader changes, so it is `SourceAway` for `LEADER_CHANGE_SECONDS`.
         """
         short = {place: end for place, end in ends.items() if end < self._must_reach(place)}
         now = time.monotonic()
@@ -189,7 +191,7 @@ class KafkaLedger:
             was = f"it was read up to {known.next}" if end < known.next else f"it had messages up to {known.until}"
             words = f"partition {place.name} ends at offset {end}, but {was}"
             if now - self._too_short_since[place] > LEADER_CHANGE_SECONDS:
-                raise SourceError(f"{words}: its log was cut; restore the topic, or use a new checkpoint folder")
+                raise SourceError(f"{words}: its log was truncated; restore the topic, or use a new checkpoint folder")
             raise SourceAway(words)
 
     def _must_reach(self, place: TopicPartition) -> int:
@@ -209,20 +211,21 @@ class KafkaLedger:
 
     def _skip_gap(self, name: str, gap: OffsetRange, begins: int) -> None:
         stop = min(begins, gap.stop)
-        words = f"offsets {gap.start} to {stop - 1} of partition {name} are gone before they were read (retention)"
+        words = f"offsets {gap.start} to {stop - 1} of partition {name} were removed before they were read (retention)"
         if not self._pass_gaps:
-            msg = f'{words}: it begins at {begins} now; give hr.kafka gaps="count" to go on without them, or use a new checkpoint folder'
+            msg = f'{words}: it now begins at {begins}; give hr.kafka gaps="count" to continue without them, or use a new checkpoint folder'
             raise SourceError(msg)
-        _log.warning("%s: %s are passed over and counted", printable(words), stop - gap.start)
+        _log.warning("%s: %s are skipped and counted", printable(words), stop - gap.start)
         known = self._known[name]
         self._known[name] = known._replace(next=stop, lost=known.lost + stop - gap.start)
 
-    # --- what an epoch takes -------------------------------------------------------------------------------------------
+    # --- choice of an epoch
+    # --------------------------------------------------------------------------------------------
 
     def choose(self, waiting: Sequence[OffsetRange], ahead: Collection[str] = ()) -> list[OffsetRange]:
-        """Give every partition an equal share of the epoch; a share that a partition does not need goes to the others.
+        """Give every partition an equal share of the epoch. A share that a partition does not need goes to the others.
 
-        An epoch that was chosen and not committed may have been too large, so the next choice is smaller.
+        If the previous choice was not committed, it may have been too large, so this one is smaller.
         """
         open_ = sorted((each for each in waiting if each.place.name not in ahead), key=lambda each: each.offsets)
         left, found = self._most_messages(), []
@@ -247,12 +250,15 @@ class KafkaLedger:
         return found
 
     def inputs(self, source: str, chosen: Sequence[OffsetRange]) -> list[TakenOffsets]:
-        """Return the chosen ranges as inputs. Their bytes are limited if their number was estimated and could be smaller."""
+        """Return the chosen ranges as inputs. Their bytes are limited if their number is an estimate that could be
+        reduced.
+        """
         bounded = self._attempts and self._limit is None and any(each.offsets > 1 for each in chosen)
         most = BYTES_LIMIT_FACTOR * MOST_EPOCH_BYTES if bounded else None
         return [TakenOffsets(source, each, self._message_bytes or ASSUMED_MESSAGE_BYTES, most) for each in chosen]
 
-    # --- what was taken ------------------------------------------------------------------------------------------------
+    # --- committed offsets
+    # ---------------------------------------------------------------------------------------------
 
     def record(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> Offsets:
         taken = {each.place.name: each.stop for each in chosen}
@@ -260,19 +266,20 @@ class KafkaLedger:
         return Offsets(dict(self._ids), known, self._listed)
 
     def accept(self, state: Offsets, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
-        """Note that the epoch is committed, and estimate the size of messages from those that were read."""
+        """Record that the epoch is committed, and estimate the size of messages from those that were read."""
         self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:
             each = read.bytes / read.messages + MESSAGE_OVERHEAD
             self._message_bytes = each if self._message_bytes is None else max(each, (self._message_bytes + each) / 2)
 
-    # --- brokers that do not answer ------------------------------------------------------------------------------------
+    # --- unreachable brokers
+    # -------------------------------------------------------------------------------------------
 
     def hurry(self) -> None:
         self._hurry.set()
 
     def _patiently(self, ask: Callable[[], _T]) -> _T:
-        """Return the answer of the brokers, however long it takes. The first answer must come within `START_SECONDS`."""
+        """Return the brokers' answer, however long it takes. The first answer must come within `START_SECONDS`."""
         found = self._wait.call(ask)
         self._brokers_answered = True
         return found
@@ -282,23 +289,23 @@ class KafkaLedger:
             return error
         if self._brokers_answered or waited + pause <= START_SECONDS:
             return None
-        return SourceError(f"{error}; waited {waited:.0f} seconds; are servers and settings right?")
+        return SourceError(f"{error}; waited {waited:.0f} seconds; check servers and settings")
 
     def _warn(self, error: SourceAway) -> None:
         _log.warning("the run waits for Kafka: %s", printable(str(error)))
 
     def _resumed(self, waited: float) -> None:
-        self.silent_since = time.monotonic()  # no producer could write during the outage
-        _log.warning("Kafka is back after %.1f seconds", waited)
+        self.silent_since = time.monotonic()  # producers could not write during the outage
+        _log.warning("Kafka is reachable again after %.1f seconds", waited)
 
 
 def _gone(topic: str) -> str:
-    return f"topic {topic!r} is gone: it was deleted since it was last read; what was committed is safe; a topic made anew needs a new checkpoint folder"
+    return f"topic {topic!r} does not exist: it was deleted after it was last read; what was committed is safe; use a new checkpoint folder for a recreated topic"
 
 
 def _made_again(topic: str) -> str:
-    return f"topic {topic!r} was deleted and made again, or is that of another cluster: its offsets are not those that were read; use a new checkpoint folder"
+    return f"topic {topic!r} was deleted and recreated, or belongs to another cluster, so its offsets have another meaning; use a new checkpoint folder"
 
 
 def _missing(topic: str, servers: str) -> str:
-    return f"there is no topic {topic!r} at {servers}; create it first, or correct its name"
+    return f"there is no topic {topic!r} at {servers}; create it first, or correct the name"

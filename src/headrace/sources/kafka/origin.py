@@ -1,4 +1,4 @@
-"""Kafka topics as a user names them, checked."""
+"""Kafka topics as the user defined them, with checks of the arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAPS = ("stop", "count")
 
 @dataclass(frozen=True)
 class KafkaOrigin:
-    """Kafka topics, which may grow."""
+    """Kafka topics as a source, which may grow."""
 
     spark: Any = field(repr=False)
     servers: BrokerSettings
@@ -37,13 +37,15 @@ class KafkaOrigin:
     driven = "kafka"
     state_type = Offsets
     messages = MESSAGE
-    bounded = False  # a run follows it as it grows
-    readable_whole = True  # `collect` and `reference` read what is there now
+    bounded = False  # a run follows the topics as they grow
+    readable_whole = True  # `collect` and `reference` read the current messages
     if_moved = ""
 
     @property
     def place(self) -> str:
-        """The names of the topics. The addresses of brokers may change, and the manifest has the ids of topics too."""
+        """Return the names of the topics. Addresses of brokers may change, and the manifest has the ids of topics as
+        well.
+        """
         return f"Kafka: {', '.join(self.topics)}"
 
     def is_at(self, place: str) -> bool:
@@ -61,11 +63,11 @@ class KafkaOrigin:
         )
 
     def table(self) -> pa.Table:
-        """Return all messages that are there now as rows."""
+        """Return all current messages as rows."""
         return self._read(None)
 
     def first_rows(self, rows: int) -> pa.Table:
-        """Return about `rows` rows, from the beginnings of partitions."""
+        """Return about `rows` rows from the beginnings of partitions."""
         return self._read(rows)
 
     def _read(self, most: int | None) -> pa.Table:
@@ -87,7 +89,7 @@ def checked_topics(topic: str | Sequence[str]) -> tuple[str, ...]:
             f"topic must be the name of a topic, or several in a list; found {describe_argument(topic)}"
         )
     if len(set(found)) != len(found):
-        raise QueryError(f"a topic stands twice in {list(found)}; name each once")
+        raise QueryError(f"a topic occurs twice in {list(found)}; name each topic once")
     return tuple(sorted(found))
 
 

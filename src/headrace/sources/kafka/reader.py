@@ -1,13 +1,13 @@
-"""The messages of exact ranges of offsets, in tasks.
+"""The reader of exact ranges of offsets, in tasks.
 
-Invariant: a range is read from its first offset to its last, or the task fails and says why. Transactions leave gaps, so the
-last message of a range may lie before its end: it ends with its last offset, with a later message, or where the client says
-that the partition ends, if that is no earlier. The client's own position is asked only for a sign of life: behind messages that
-were aborted it does not move, and that of older clients moves too far. Only what is committed is read, and below the last
-stable offset that never changes: whoever reads a range again reads the same.
+Invariant: a range is read completely, or the task fails with a reason. Transactions leave gaps in offsets, so the last
+message of a range may precede its end. A range ends with its last offset, with a later message, or where the client
+reports an end of the partition that is not earlier. The client's own position only shows progress: it does not move
+past aborted messages, and older clients move it too far. Only committed messages are read, and below the last stable
+offset they never change, so reading a range again returns the same messages.
 
-How large messages are nobody knows before they come, so what was gathered of ranges is handed on whenever it is much: a range
-may come in several goes, in order, each of its messages in one of them.
+The size of messages is unknown in advance, so messages are yielded whenever many bytes have been gathered. A range may
+be yielded in several parts, in order, with each message in one of them.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from headrace.sources.kafka.client import BrokerSettings, TopicPartition, conflu
 from headrace.sources.kafka.decoders import MESSAGE, NO_MEMORY, Decoder, as_messages
 from headrace.sources.protocol import MessageAmount, ReadRows, UnreadMessages, Wanted
 
-AT_ONCE = 10_000  # messages asked for at a time
-MOST_GATHERED_BYTES = 32 << 20  # bytes that are gathered before some are handed on
-ENVELOPE = 100  # bytes of a message beside its value and key, in memory
-GLANCE = 0.01  # seconds that are waited for them: a range may end without a message, and then nobody comes
-STUCK = 20.0  # seconds of looking without any progress after which the driver looks again
+AT_ONCE = 10_000  # messages requested at a time
+MOST_GATHERED_BYTES = 32 << 20  # bytes gathered before some rows are yielded
+ENVELOPE = 100  # memory of a message in addition to its value and key, in bytes
+GLANCE = 0.01  # seconds to wait for messages; a range may end without another message
+STUCK = 20.0  # seconds without progress after which the task gives up and the driver lists the topic again
 GONE_ERRORS = ("_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE")
 PASSED_OVER = (
     "_BAD_MSG",
@@ -52,8 +52,8 @@ class OffsetPiece:
     partition: int
     start: int
     stop: int
-    size: int  # bytes, about
-    most: int | None = None  # bytes that a task may read of all its pieces
+    size: int  # approximate bytes
+    most: int | None = None  # bytes that a task may read for all its pieces
 
     @property
     def place(self) -> TopicPartition:
@@ -65,46 +65,48 @@ class OffsetPiece:
 
 
 class _DecodedRows(NamedTuple):
-    """Some messages as rows, and facts about them."""
+    """Some messages as rows, with facts about them."""
 
     table: pa.Table
     unread: UnreadMessages | None
-    arrived: float | None  # when the last of them was written
+    arrived: float | None  # time at which the last of them was written
     messages: int
-    bytes: int  # of messages
+    bytes: int  # bytes of the messages
 
 
 class _PieceReader:
-    """The state of reading one piece.
+    """The progress of reading one piece.
 
-    Messages are decoded a few thousand at a time. A hundred thousand of them would be as many objects, which the garbage
-    collector would visit again and again.
+    Messages are decoded a few thousand at a time: the garbage collector would visit a hundred thousand message objects
+    repeatedly.
     """
 
     def __init__(self, piece: OffsetPiece, rows: Callable[[list[Any], int], _DecodedRows]) -> None:
         self.piece = piece
-        self.newest = piece.start - 1  # offset of the last message that came
-        self.bytes_in_memory = 0  # bytes in memory, about
+        self.newest = piece.start - 1  # offset of the last message that arrived
+        self.bytes_in_memory = 0  # approximate bytes in memory
         self._ended = False
         self._to_rows = rows
-        self._messages: list[Any] = []  # that came and are not rows yet
-        self._size = 0  # bytes of these
-        self._rows: list[_DecodedRows] = []  # that were not handed on yet
+        self._messages: list[Any] = []  # messages that have arrived and are not decoded yet
+        self._size = 0  # bytes of these messages
+        self._rows: list[_DecodedRows] = []  # decoded rows that have not been yielded yet
 
     @property
     def left(self) -> int:
-        """The number of offsets that may still come."""
+        """Return the number of offsets that may still arrive."""
         return 0 if self._ended else self.piece.stop - 1 - self.newest
 
     def ends_at(self, offset: int) -> None:
-        """Note that the partition ends at `offset`, so every message before it has arrived."""
+        """Record that the partition ends at `offset`, so every message before it has arrived."""
         self._ended = self._ended or offset >= self.piece.stop
 
     def add(self, messages: list[Any]) -> None:
         offsets = [message.offset() for message in messages]
         for before, offset in itertools.pairwise([self.newest, *offsets]):
             if offset <= before:
-                raise SourceError(f"{self.piece.summary}: offset {offset} came after {before}; nothing was committed")
+                raise SourceError(
+                    f"{self.piece.summary}: offset {offset} arrived after offset {before}; nothing was committed"
+                )
         if offsets[-1] >= self.piece.stop:
             self._ended = True
             del messages[bisect_left(offsets, self.piece.stop) :]
@@ -121,12 +123,13 @@ class _PieceReader:
     def _decode(self) -> None:
         if self._messages:
             rows = self._to_rows(self._messages, self._size)
-            self.bytes_in_memory += max(0, rows.table.nbytes - self._size)  # what was compressed, or is spelled out
+            # decoded rows may be larger than compressed messages
+            self.bytes_in_memory += max(0, rows.table.nbytes - self._size)
             self._rows.append(rows)
             self._messages, self._size = [], 0
 
     def hand_on(self) -> ReadRows:
-        """Return the rows that arrived since the last call."""
+        """Return the rows that have arrived since the last call."""
         self._decode()
         piece, found = self.piece, self._rows or [self._to_rows([], 0)]
         self._rows, self.bytes_in_memory = [], 0
@@ -155,7 +158,8 @@ class KafkaReader:
         columns = wanted(f"topic {pieces[0].topic}", self.decoder.schema) if pieces else ()
         total = 0
         for together in _rounds(pieces):
-            consumer = self.servers.consumer()  # takes 10 ms; one that is told to read elsewhere may sleep for a second
+            # creating one takes 10 ms; reassigning an existing one may block for a second
+            consumer = self.servers.consumer()
             try:
                 for read in self._round(consumer, together, partial(self._rows, columns=columns, keep=keep)):
                     total += read.amount.bytes
@@ -168,7 +172,7 @@ class KafkaReader:
         table, wrong = self.decoder.rows(messages, columns)
         unread = None
         if wrong:
-            short = [each for each in wrong if each[1] == NO_MEMORY]  # which another attempt may have
+            short = [each for each in wrong if each[1] == NO_MEMORY]  # another attempt may have more memory
             if short or not keep:
                 at, why = (short or wrong)[0]
                 raise _unreadable(messages[at], why)
@@ -180,7 +184,9 @@ class KafkaReader:
     def _round(
         self, consumer: Any, pieces: Sequence[OffsetPiece], rows: Callable[[list[Any], int], _DecodedRows]
     ) -> Iterator[ReadRows]:
-        """Read pieces of different partitions at once. Yield each when it is complete, or earlier if all are large."""
+        """Read pieces of different partitions at once. Yield each when it is complete, or earlier if all of them are
+        large.
+        """
         at = confluent().TopicPartition
         open_: dict[TopicPartition, _PieceReader] = {piece.place: _PieceReader(piece, rows) for piece in pieces}
         consumer.assign([at(piece.topic, piece.partition, piece.start) for piece in pieces])
@@ -202,7 +208,7 @@ class KafkaReader:
             if moved != positions:
                 positions, glances = moved, 0
             if glances * GLANCE > STUCK:
-                raise SourceAway(f"nothing came for {STUCK:.0f} seconds of {_first(open_).piece.summary}")
+                raise SourceAway(f"nothing arrived for {STUCK:.0f} seconds from {_first(open_).piece.summary}")
 
     def _some(
         self, consumer: Any, count: int, open_: Mapping[TopicPartition, _PieceReader]
@@ -230,9 +236,9 @@ class KafkaReader:
         if name == "_PARTITION_EOF":
             reading.ends_at(message.offset())
         if name in GONE_ERRORS:
-            raise SourceAway(f"{reading.piece.summary}: some are gone ({self.servers.describe(error.str())})")
-        if name in PASSED_OVER:  # the client continues after it
-            raise SourceAway(f"{reading.piece.summary}: some came damaged ({self.servers.describe(error.str())})")
+            raise SourceAway(f"{reading.piece.summary}: some were removed ({self.servers.describe(error.str())})")
+        if name in PASSED_OVER:  # the client continues after the damaged message
+            raise SourceAway(f"{reading.piece.summary}: some arrived damaged ({self.servers.describe(error.str())})")
         if error.fatal() or "AUTHORIZATION" in name or "AUTHENTICATION" in name:
             raise SourceError(f"{reading.piece.summary} cannot be read: {self.servers.describe(error.str())}")
 
@@ -251,15 +257,17 @@ def _place(message: Any) -> tuple[str, int]:
 
 
 def _too_much(readings: Mapping[TopicPartition, _PieceReader]) -> Iterator[ReadRows]:
-    """Yield rows that must leave memory, the largest first, until the rest is within the limit."""
+    """Yield rows to free memory, the largest first, until the rest is within the limit."""
     while sum(each.bytes_in_memory for each in readings.values()) > MOST_GATHERED_BYTES:
         yield max(readings.values(), key=lambda each: each.bytes_in_memory).hand_on()
 
 
 def _demand_not_much(total: int, piece: OffsetPiece) -> None:
-    """Stop a task that read more than its limit. The limit depends on the pieces alone, so every attempt decides the same."""
+    """Stop a task that has read more than its limit. The limit depends on the pieces alone, so every attempt decides
+    the same.
+    """
     if piece.most is not None and total > piece.most:
-        msg = f"messages of topic {piece.topic} are far larger than those before: {total} bytes came, and they were to be at most {piece.most}; fewer are taken"
+        msg = f"messages of topic {piece.topic} are far larger than before: read {total} bytes, expected at most {piece.most}; the epoch is repeated with fewer messages"
         raise SourceAway(msg)
 
 
@@ -268,7 +276,7 @@ def _first(readings: Mapping[TopicPartition, _PieceReader]) -> _PieceReader:
 
 
 def _arrived(messages: Sequence[Any]) -> float | None:
-    """Return when the last of the messages was written."""
+    """Return the time at which the last of the messages was written."""
     if not messages:
         return None
     kind, when = messages[-1].timestamp()
@@ -277,5 +285,7 @@ def _arrived(messages: Sequence[Any]) -> float | None:
 
 def _unreadable(message: Any, why: str) -> SourceError:
     where = f"the message at offset {message.offset()} of partition {TopicPartition(*_place(message)).name}"
-    hint = "give tasks more" if why == NO_MEMORY else 'start with errors="keep" to put such messages aside'
+    hint = (
+        "give tasks more memory" if why == NO_MEMORY else 'start with errors="keep" to continue without such messages'
+    )
     return SourceError(f"{where} cannot be read: {why}; {hint}")

@@ -222,7 +222,7 @@ def test_parameters_that_are_not_known_are_taken_for_secrets():
 
 def test_a_line_break_is_named():
     """A variable that was read from a file often ends with one."""
-    with pytest.raises(QueryError, match="it has spaces or line breaks"):
+    with pytest.raises(QueryError, match="it contains spaces, line breaks"):
         parse_url("postgresql://ann@h/shop\n")
 
 

@@ -301,7 +301,7 @@ def test_no_value_is_said_to_be_none():
 
 @pytest.mark.parametrize("kind", [pa.map_(pa.string(), pa.int64())])
 def test_types_that_json_has_not_are_refused_at_once(kind: pa.DataType):
-    with pytest.raises(QueryTypeError, match=r"field 'm' has type .* which is not read from JSON"):
+    with pytest.raises(QueryTypeError, match=r"field 'm' has type .* which cannot be read from JSON"):
         decoder("json", pa.schema([("m", kind)]), "at", None)
 
 
@@ -402,7 +402,7 @@ def test_an_avro_uuid_is_text():
 )
 def test_an_avro_time_of_no_known_unit_is_refused_at_once(kind: Any):
     with pytest.raises(
-        QueryTypeError, match=r"field 'at' has times, but the Avro schema does not say .*timestamp-millis"
+        QueryTypeError, match=r"field 'at' has a time type, but the Avro schema does not define .*timestamp-millis"
     ):
         decoder("avro", SCHEMA, "at", with_type("at", kind))
     inside = {"type": "array", "items": {"type": "record", "name": "In", "fields": [{"name": "t", "type": kind}]}}
@@ -462,11 +462,11 @@ def kafka(**given: Any) -> Any:
         ({"time": "then"}, "no time column 'then'"),
         ({"format": "raw"}, "leave out schema="),
         ({"format": "avro"}, "needs avro="),
-        ({"format": "avro", "avro": "{"}, "no Avro schema of a record"),
+        ({"format": "avro", "avro": "{"}, "not an Avro record schema"),
         ({"format": "avro", "avro": {**AVRO, "fields": AVRO["fields"][:2]}}, "the Avro schema has no field n"),
         ({"avro": AVRO}, 'give format="avro"'),
         ({"topic": []}, "topic must be the name of a topic"),
-        ({"topic": ["a", "a"]}, "a topic stands twice"),
+        ({"topic": ["a", "a"]}, "a topic occurs twice"),
         ({"start": "now"}, "start must be one of earliest, latest, or a datetime"),
         ({"start": dt.datetime(2026, 1, 1)}, "start must have a time zone"),
         ({"gaps": "skip"}, "gaps must be one of stop, count"),
@@ -481,7 +481,7 @@ def kafka(**given: Any) -> Any:
             "must not have 'default.topic",
         ),
         ({"settings": {"no.such": "secret-4711"}}, "No such configuration property"),
-        ({"schema": SCHEMA.append(pa.field(WRITTEN, TS))}, "give that field of the schema another name"),
+        ({"schema": SCHEMA.append(pa.field(WRITTEN, TS))}, "rename this field of the schema"),
     ],
 )
 def test_what_cannot_be_meant_is_known_at_once(given: dict[str, Any], words: str):

@@ -203,7 +203,7 @@ def test_an_offset_that_comes_twice_at_once_is_seen():
         def consume(self, count: int, seconds: float) -> list[Message]:
             return [self._messages[0], self._messages[0]]
 
-    with pytest.raises(SourceError, match=r"offset 0 came after 0; nothing was committed"):
+    with pytest.raises(SourceError, match=r"offset 0 arrived after offset 0; nothing was committed"):
         read(Stammering(numbered(P, range(9)), {P: 9}), OffsetPiece("t", 0, 0, 9, 1))
 
 
@@ -214,7 +214,7 @@ def test_an_offset_that_comes_twice_is_seen_also_when_the_first_was_handed_on(mo
         def consume(self, count: int, seconds: float) -> list[Message]:
             return self._messages[:3]
 
-    with pytest.raises(SourceError, match=r"offset 0 came after 2; nothing was committed"):
+    with pytest.raises(SourceError, match=r"offset 0 arrived after offset 2; nothing was committed"):
         read(Stuttering(numbered(P, range(9)), {P: 9}), OffsetPiece("t", 0, 0, 9, 1))
 
 
