@@ -316,7 +316,7 @@ def judge(
     ],
     traceback: Traceback = False,
 ) -> None:
-    """Resume the check of the rows of an interrupted rating. Groups of expressways that were already checked are
+    """Resume judging the rows of an interrupted rating. Groups of expressways that were already judged are
     skipped.
 
     Exits with 1 if a limit was exceeded or a row is wrong.
@@ -335,7 +335,7 @@ def judge(
 def report(
     results: Annotated[
         list[Path],
-        typer.Argument(callback=_paths, metavar="RESULT...", help="Files result.json of rate, or their folders."),
+        typer.Argument(callback=_paths, metavar="RESULT...", help="Files result.json that rate wrote."),
     ],
     out: Annotated[Path, path_option("FILE", "HTML file to write.")] = Path("report.html"),
     traceback: Traceback = False,
@@ -376,7 +376,7 @@ def demo(
     ] = None,
     traceback: Traceback = False,
 ) -> None:
-    """Show two expressways live: an accident happens and is detected, tolls rise, and every row is checked at the end.
+    """Show two expressways live: an accident happens and is detected, tolls rise, and every row is judged at the end.
 
     The demo takes about two minutes and needs no other system.
     """

@@ -176,7 +176,8 @@ def _difference(what: str, known: Any, found: Any) -> str:
         return f"it has {option} {known}, and this one has {found}; to resume it, give {option} {known}; {anew}"
     before, now = ([path for path, _, _ in files] for files in (known, found))
     if before != now:
-        return f"its {what} is {_listed(before)}, and that of this one is {_listed(now)}; to resume it, give the same; {anew}"
+        msg = f"its {what} is {_listed(before)}, and that of this one is {_listed(now)}"
+        return f"{msg}; to resume it, give the same; {anew}"
     path = next(new[0] for old, new in zip(known, found, strict=True) if old != new)
     return f"its {what} {path!r} was changed since, so the existing answers do not fit it; {anew}"
 

@@ -681,7 +681,7 @@ def test_input_that_cannot_be_read(tmp_path: Path) -> None:
         answer(folder, [], OFFICIAL)
     (folder / "_complete.json").write_text("{}")
     (folder / "000101.arrow").write_bytes(b"no Arrow")
-    with pytest.raises(SourceError, match="no Arrow file"):
+    with pytest.raises(SourceError, match="is not an Arrow file"):
         answer(folder, [], OFFICIAL)
     with pa.ipc.new_file(str(folder / "000101.arrow"), pa.schema([("ts", pa.int64())])):
         pass
@@ -703,10 +703,10 @@ def test_histories_that_cannot_be_read(tmp_path: Path) -> None:
         "1,2,3\n": "a line of 3 columns; expected vid, day, xway, toll or day, min",
         "1,2,3,4,5\n": "a line of 5 columns",
         "": "a line of 1 columns",
-        "1,2,3,4\n1,2,3\n": "is not whole numbers in 4 columns",
-        "1,2,3,4\n1,2,3,4.5\n": "is not whole numbers in 4 columns",
-        "1,2,3,x\n": "is not whole numbers in 4 columns",
-        "5,1,0,4\n5,1,0,5\n": "two rows for vid 5, day 1, xway 0",
+        "1,2,3,4\n1,2,3\n": "does not have 4 columns of whole numbers",
+        "1,2,3,4\n1,2,3,4.5\n": "does not have 4 columns of whole numbers",
+        "1,2,3,x\n": "does not have 4 columns of whole numbers",
+        "5,1,0,4\n5,1,0,5\n": "two tolls for vid 5, day 1, xway 0",
     }.items():
         history.write_text(given)
         with pytest.raises(SourceError, match=message):

@@ -1,1 +1,1 @@
-"""The same benchmark on another system, as its users would write it: what our own rating stands beside."""
+"""The same benchmark on another system, written as its users would, for comparison with headrace."""

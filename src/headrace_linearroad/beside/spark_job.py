@@ -1,9 +1,11 @@
-"""The competitor as a process: follows a folder of Parquet files, one for each second, and writes answers epoch by epoch.
+"""The Spark job of the comparison: it follows a folder of Parquet files, one per second, and writes answers epoch by
+epoch.
 
-    python -m headrace_linearroad.beside.spark_job JOB    (JSON: input, like, out, checkpoint, slots; once, files may be left out)
+    python -m headrace_linearroad.beside.spark_job JOB    (JSON: input, like, out, checkpoint, slots; optional: once, files)
 
-An epoch's answers are one folder, `epoch-<n>-/what=<kind>`, which is written anew if the epoch is repeated: each answer is there
-once. A line of JSON for every epoch: its number, and when its answers became visible, by the clock that processes share.
+The answers of an epoch are one folder, `epoch-<n>-/what=<kind>`, which is overwritten if the epoch is repeated, so each
+answer exists once. The job prints a line of JSON for every epoch: its number, and when its answers became visible
+(monotonic clock).
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """Tolls, accident alerts and balances (profile official) with Spark's transformWithStateInPandas.
 
-Written as a user who knows it well would: one call of a processor has all the tuples of a road, or of a sixteenth of all cars,
-and its state is one value, read once and written once; Spark's map state is asked car by car over a socket, some
-thousands of times a second. Within a call plain Python, tuple by tuple. Nothing here is shared with the query of headrace.
+The code is written as an experienced user would write it. One call of a processor has all tuples of a road, or of a
+sixteenth of all cars. Its state is one value, which is read and written once per call, because Spark's map state needs
+a socket round trip per car. Within a call the code is plain Python, tuple by tuple. It shares nothing with headrace's
+query.
 
-An event on the way from roads to accounts is a row of EVENTS; `what` says which of its columns mean something:
+An event from roads to accounts is a row of EVENTS. Its `what` determines which columns are used:
 
     TOLL      a notice: vid, time, lav, toll, xway, dir, seg
     ALERT     an accident ahead: vid, time, xway, dir, seg (that of the accident)
@@ -26,7 +27,7 @@ import pandas as pd
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
-CHARGE, EXIT, TOLL, ALERT, ASKED, BALANCE = range(6)  # of one second, in this order
+CHARGE, EXIT, TOLL, ALERT, ASKED, BALANCE = range(6)  # events of one second are processed in this order
 COLUMNS = ("what", "vid", "time", "lav", "toll", "xway", "dir", "seg", "qid", "resulttime", "bal")
 EVENTS = StructType([StructField(name, LongType()) for name in COLUMNS])
 VALUE = StructType([StructField("pickled", BinaryType())])
@@ -40,14 +41,14 @@ def event(what: int, vid: int, time: int, **more: int) -> Event:
 
 
 class OneValue(StatefulProcessor):  # type: ignore[misc]
-    """A processor whose state of a key is one Python object."""
+    """A processor whose state per key is one pickled Python object."""
 
     def init(self, handle: Any) -> None:
         self._kept = handle.getValueState("kept", VALUE)
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         found = self._kept.get()
-        state = self.begin(int(key[0])) if found is None else pickle.loads(found[0])  # noqa: S301 (its own)
+        state = self.begin(int(key[0])) if found is None else pickle.loads(found[0])  # noqa: S301 (written by this processor)
         told = self.told(state, pd.concat(list(rows)))
         self._kept.update((pickle.dumps(state, pickle.HIGHEST_PROTOCOL),))
         yield pd.DataFrame(told, columns=COLUMNS)
@@ -61,19 +62,23 @@ class OneValue(StatefulProcessor):  # type: ignore[misc]
 
 @dataclass
 class Road:
-    """One direction of an expressway. Of a car: time, seg, lane, pos of its last report, reports from there in a row, toll due."""
+    """One direction of an expressway.
+
+    A car is: time, seg, lane and pos of its last report, the number of successive reports from there, and the notified
+    toll.
+    """
 
     xway: int
     way: int
     cars: dict[int, tuple[int, int, int, int, int, int]] = field(default_factory=dict)
     speeds: dict[int, dict[int, dict[int, tuple[int, int]]]] = field(default_factory=dict)  # minute: seg: car: sum, n
-    means: dict[tuple[int, int], Fraction | None] = field(default_factory=dict)  # of a minute that is over
+    means: dict[tuple[int, int], Fraction | None] = field(default_factory=dict)  # by past minute and segment
     stopped: dict[tuple[int, int, int], set[int]] = field(default_factory=dict)  # cars by lane, pos, seg
     accidents: dict[int, set[int]] = field(default_factory=dict)  # minute: segments
     minute: int = -1
 
     def begin_minute(self, minute: int) -> None:
-        """Forget what no rule asks for any more."""
+        """Remove what no rule needs any more, and compute the means of the last minute."""
         self.minute = minute
         self.speeds = {when: segs for when, segs in self.speeds.items() if when >= minute - 1}
         self.means = {key: mean for key, mean in self.means.items() if key[0] >= minute - 5}
@@ -102,7 +107,7 @@ def mean_of_means(cars: Iterable[tuple[int, int]]) -> Fraction:
 
 
 class Roads(OneValue):
-    """Reports of a road: notices, alerts, charges."""
+    """From the reports of a road to notices, alerts, charges and exits."""
 
     def begin(self, key: int) -> Road:
         return Road(xway=key // 2, way=key % 2)
@@ -164,18 +169,18 @@ def notify(road: Road, told: list[Event], time: int, vid: int, seg: int) -> int:
 
 
 def end_second(road: Road, seen: set[tuple[int, int, int]]) -> None:
-    """Where two cars stand at the end of a second, and one of them just said so, there is an accident."""
+    """Add an accident at each place where two cars stand at the end of a second and one of them reported in it."""
     for place in seen:
         if len(road.stopped.get(place, ())) > 1:
             road.accidents.setdefault(road.minute + 1, set()).add(place[2])
     seen.clear()
 
 
-Account = tuple[int, int, int]  # its balance at its last entry into a segment, when that was, and its balance
+Account = tuple[int, int, int]  # balance at the last segment entry, second of that entry, balance now
 
 
 class Accounts(OneValue):
-    """Events and questions of cars: answers; notices and alerts go through."""
+    """From events and questions of cars to answers. Notices and alerts pass through."""
 
     def begin(self, key: int) -> dict[int, Account]:
         return {}
@@ -184,7 +189,7 @@ class Accounts(OneValue):
         rows = rows.sort_values(["time", "what"], kind="stable")
         columns = (rows[name].tolist() for name in COLUMNS)
         told: list[Event] = []
-        left: dict[int, int] = {}  # when cars left in these seconds
+        left: dict[int, int] = {}  # second in which a car left
         for each in zip(*columns, strict=True):
             what, vid, time, toll = each[0], each[1], each[2], each[4]
             then, entered, balance = state.get(vid, (0, -1, 0))

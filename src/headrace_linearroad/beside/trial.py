@@ -1,7 +1,8 @@
-"""One number of expressways on the competitor: the same traffic, feeder, clock, limits and judge, for three of the five outputs.
+"""The rating of one number of expressways on Spark: same traffic, feeder, clock, limits and judge, three of the five
+outputs.
 
-Traffic is handed to it as Parquet, which it reads natively; that is made before the clock begins. Its warm-up is as ours: the
-seconds before, as fast as it goes.
+The traffic is converted to Parquet, which Spark reads natively, before the clock begins. The warm-up is the same as for
+headrace: the seconds before the rated ones, at full speed.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ SUFFIX = ".parquet"
 
 class SparkTrial:
     def __init__(self, plan: Plan, folder: Path, display: Display, stop: Callable[[], bool], *, strict: bool) -> None:
-        """strict: it is given up when it is behind by more than the shortest limit."""
+        """strict: end the trial when it is behind by more than twice the shortest limit."""
         self.plan, self.folder, self.display, self.stop = plan, folder, display, stop
         self.hopeless = 2 * min(LIMITS.values()) if strict else HOPELESS
         self.work = folder / "work"
         self.made, self.ready, self.road = self.work / "made", self.work / "ready", self.work / "road"
         self.answers = folder / "answers"
-        self.visible: dict[int, float] = {}  # epochs
+        self.visible: dict[int, float] = {}  # when each epoch became visible
         self.start = 0.0
 
     def run(self) -> dict[str, Any]:
@@ -60,13 +61,13 @@ class SparkTrial:
         return result | {"took": round(time.monotonic() - began, 1)}
 
     def _make(self) -> Counts:
-        """All of it, before the clock begins: it is small."""
+        """Generate all traffic before the clock begins, because it is small. Return its counts."""
         plan, every = self.plan, [Piece(self.plan.first, self.plan.end)]
         job = making.job(plan.settings, every, self.made, None)
         with helper(making.MODULE, job, self.work / "maker.errors") as process:
-            counts = Maker(process, every).next(self.stop, lambda s: self.display.doing(f"traffic is made: {s:,}"))
+            counts = Maker(process, every).next(self.stop, lambda s: self.display.doing(f"generating traffic: {s:,}"))
         for path in sorted(self.made.glob("*.arrow")):
-            self.display.doing(f"traffic becomes Parquet: {path.stem}")
+            self.display.doing(f"converting traffic to Parquet: {path.stem}")
             pq.write_table(pa.ipc.open_file(path).read_all(), self.ready / f"{path.stem}{SUFFIX}")
         (self.made / COMPLETE).write_text("{}\n")
         return counts
@@ -94,7 +95,7 @@ class SparkTrial:
         time.sleep(POLL)
 
     def _answered(self, second: int) -> bool:
-        """Whether it has an epoch with this second: its notices are of every second."""
+        """Return whether the newest epoch has this second. Every second has notices of tolls."""
         newest = max(self.visible, default=None)
         if newest is None:
             return False
@@ -135,7 +136,7 @@ class SparkTrial:
         lines = (f"{epoch}\t{at - self.start:.6f}\n" for epoch, at in sorted(self.visible.items()))
         (self.folder / PUBLISHED).write_text("".join(lines))
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
+    # --- result -------------------------------------------------------------------------------------------------------
 
     def _rows(self, name: str, sql: str) -> Any:
         files = [str(path) for path in self.answers.glob(f"epoch-*-/what={OUTPUTS[name][0]}/*.parquet")]
@@ -181,13 +182,13 @@ class SparkTrial:
         }
 
     def _known(self, name: str) -> Found:
-        """Without an epoch that was being written when it was given up."""
+        """Return the rows without those of an epoch that was incomplete when the trial ended."""
         found = self._found(name)
         there = np.isin(found.epoch, list(self.visible))
         return Found(found.epoch[there], found.second[there], found.rows[there])
 
     def _judge(self) -> dict[str, Any]:
-        """All rows of the three outputs, from the first second of the warm-up on."""
+        """Judge all rows of the three outputs, including the warm-up."""
         right = answer(self.made, [], PROFILES[self.plan.profile], tell=self.display.doing)
         tables = dict[str, pa.Table]()
         for name, (_, columns) in OUTPUTS.items():
@@ -198,7 +199,7 @@ class SparkTrial:
 
 
 def judged(right: Any, tables: Mapping[str, pa.Table]) -> dict[str, Any]:
-    """As of a trial of ours; outputs that it does not have count for nothing."""
+    """Return the verdict in the form of a headrace trial. Outputs that Spark does not compute are ignored."""
     none = {name: table.slice(0, 0) for name, table in right.tables.items() if name not in tables}
     given = {name: forms.OUTPUTS[name].empty_table() for name in none} | dict(tables)
     verdict = compare(replace(right, tables=dict(right.tables) | none), given)

@@ -1,1 +1,1 @@
-"""The demo: two expressways, an accident, tolls, live; judged at the end."""
+"""The demo: two expressways live, with an accident and tolls. All rows are judged at the end."""

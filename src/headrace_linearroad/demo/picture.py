@@ -1,6 +1,8 @@
-"""The expressways as a picture: two lines for each direction, a character for each segment, or for two where there is less room.
+"""A picture of the expressways: two lines per direction, and one character per segment, or per two segments on a narrow
+screen.
 
-Shapes say what colours say, so that it can be read without them; colours are of middle brightness, for dark and light screens.
+Characters repeat what colours show, so the picture is readable without colours. Colours have medium brightness, for
+dark and light screens.
 """
 
 from __future__ import annotations
@@ -17,18 +19,18 @@ from headrace_linearroad.demo.seen import AMBER, BLUE, GREEN, GREY, ORANGE, RED,
 from headrace_linearroad.demo.traffic import ROADS
 from headrace_linearroad.generating.world import SEGMENTS
 
-SPEEDS = ((40.0, "░", GREEN), (25.0, "▒", AMBER), (15.0, "▓", ORANGE), (0.0, "█", RED))  # from so many mph on
+SPEEDS = ((40.0, "░", GREEN), (25.0, "▒", AMBER), (15.0, "▓", ORANGE), (0.0, "█", RED))  # minimum miles per hour
 NOBODY = (" ", GREY)
 BARS = "▁▂▃▄▅▆▇█"
 ACCIDENT, UNKNOWN, ALERT = "X", "x", "!"
 MARK = "bold white on #c03030"
 LABEL = 13
-EVENTS, REST = 6, 20  # lines of events at most, and of all the rest
+EVENTS, REST = 6, 20  # maximum lines of events, and lines of everything else
 ARROWS = ("east →", "west ←")
 
 
 class Picture:
-    """All of it, as wide as there is room."""
+    """A renderable of all expressways, as wide as the screen allows."""
 
     def __init__(self, seen: Seen) -> None:
         self.seen = seen
@@ -38,7 +40,7 @@ class Picture:
 
 
 def roads(seen: Seen, step: int) -> Text:
-    """`step` segments to a character."""
+    """Return the picture with `step` segments per character."""
     speed, alerted, standing = seen.speed, seen.alerted(), seen.standing()
     lines = list[Text]()
     for xway in range(ROADS):
@@ -56,7 +58,7 @@ def _ruler(step: int) -> str:
 
 
 def _marks(seen: Seen, standing: Sequence[Place], xway: int, direction: int, step: int) -> dict[int, str]:
-    """Characters that are accidents: told of, or not yet."""
+    """Return the characters of accidents by cell: those that cars are alerted of, and those not yet detected."""
     unknown = dict.fromkeys(standing, UNKNOWN)
     known = dict.fromkeys(seen.alerts, ACCIDENT)
     return {seg // step: mark for (x, d, seg), mark in (unknown | known).items() if (x, d) == (xway, direction)}
@@ -89,7 +91,7 @@ def _tolls(toll: Longs, alerted: npt.NDArray[np.bool_], highest: int, step: int)
 
 
 def bar(toll: int, highest: int) -> str:
-    """A toll is a square: of the cars that are too many. So its root is drawn.
+    """Return the bar of a toll. Its height is the root of the toll, because a toll is a square of a number of cars.
 
     >>> "".join(bar(toll, 800) for toll in (0, 2, 200, 800))
     ' ▁▄█'
@@ -107,7 +109,7 @@ def legend(highest: int) -> Text:
 
 
 class Told:
-    """Events, the newest below; as many as the screen has lines for, always of the same height."""
+    """A renderable of the newest events, oldest first, with a fixed height that fits the screen."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.events = events
@@ -120,7 +122,7 @@ class Told:
 
 
 def figures(rows: Sequence[Sequence[tuple[str, str]]]) -> Table:
-    """Figures with their names, in columns."""
+    """Return a table of names and figures, in columns."""
     table = Table.grid(padding=(0, 1))
     for _ in rows[0]:
         table.add_column(style=GREY, no_wrap=True)

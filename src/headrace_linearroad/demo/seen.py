@@ -1,7 +1,7 @@
-"""What is known of the expressways at a moment: how fast cars drive, from what they report; tolls and alerts, from the answers.
+"""The displayed state of the expressways: speeds, from the reports; tolls and alerts, from the answers.
 
-Everything comes from tables that are handed in, in the order of their time, so the same tables make the same picture and the
-same events, however they are cut.
+The state is computed from tables in order of time. The same rows give the same picture and the same events, however
+they are divided into tables.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headrace_linearroad.generating.world import EVERY, SEGMENTS
 SHAPE = (ROADS, 2, SEGMENTS)
 MINUTE = 60
 OVER = 75  # seconds without an alert after which an accident is over
-HIGHER = 1.5  # times the highest toll so far, that is worth a word
+HIGHER = 1.5  # a toll this many times the last one reported is a new event
 GREEN, AMBER, ORANGE, RED, BLUE, GREY = "#3a9d55", "#b8860b", "#d9731a", "#d63b3b", "#3f7fd0", "#808080"
 WAYS = ("eastbound", "westbound")
 
@@ -32,7 +32,7 @@ Place = tuple[int, int, int]  # expressway, direction, segment
 
 @dataclass(frozen=True)
 class Event:
-    """In plain words."""
+    """A displayed event."""
 
     time: int
     words: str
@@ -43,7 +43,8 @@ class Event:
 
 
 def clock(second: int) -> str:
-    """
+    """Return a second as h:mm:ss.
+
     >>> clock(7342)
     '2:02:22'
     """
@@ -51,7 +52,8 @@ def clock(second: int) -> str:
 
 
 def place(where: Place) -> str:
-    """
+    """Return a place in words.
+
     >>> place((1, 0, 47))
     'segment 47 eastbound on expressway 1'
     """
@@ -64,21 +66,21 @@ class Seen:
     crashes: Sequence[Crash] = ()
     events: list[Event] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)  # rows of answers, by output
-    charged: int = 0  # of tolls, those above 0
-    time: int = -1  # second up to which cars were heard
-    answered: int = -1  # second up to which all answers are there
-    alerts: dict[Place, int] = field(default_factory=dict)  # accidents that are told of, and when last
+    charged: int = 0  # number of tolls above 0
+    time: int = -1  # the last second with displayed reports
+    answered: int = -1  # the last second with complete answers
+    alerts: dict[Place, int] = field(default_factory=dict)  # time of the last alert, by place of the accident
     toll: Longs = field(default_factory=lambda: np.zeros(SHAPE, np.int64))
     highest: int = 0
-    _told: int = 0  # the highest toll that there was an event about
+    _told: int = 0  # the highest toll with an event
     _toll_minute: int = -1
     _rounds: deque[tuple[Floats, Floats]] = field(default_factory=lambda: deque(maxlen=EVERY))
     _happened: set[Crash] = field(default_factory=set)
 
-    # --- what happens
+    # --- reports
 
     def report(self, second: int, table: pa.Table) -> None:
-        """The tuples of a second."""
+        """Add the tuples of a second."""
         columns = {name: table[name].to_numpy() for name in ("type", "xway", "dir", "seg", "spd")}
         rows = columns["type"] == REPORT
         cells = np.ravel_multi_index(
@@ -96,20 +98,20 @@ class Seen:
 
     @property
     def speed(self) -> Floats:
-        """Mean miles per hour of the last half minute; nan where nobody was."""
+        """Mean miles per hour in the last half minute; nan where no car reported."""
         if not self._rounds:
             return np.full(SHAPE, np.nan)
         speeds, cars = (np.sum(parts, axis=0) for parts in zip(*self._rounds, strict=True))
         return np.where(cars > 0, speeds / np.maximum(cars, 1), np.nan).reshape(SHAPE)
 
     def standing(self) -> list[Place]:
-        """Accidents that are there now, known or not."""
+        """Return the places of current accidents, detected or not."""
         return [(one.xway, one.dir, one.seg) for one in self.crashes if one.begins <= self.time < one.cleared]
 
-    # --- what is answered
+    # --- answers
 
     def answer(self, output: str, table: pa.Table) -> None:
-        """More rows of an output."""
+        """Add rows of an output."""
         if not table.num_rows:
             return
         self.counts[output] += table.num_rows
@@ -123,7 +125,7 @@ class Seen:
 
     def _tolls(self, columns: dict[str, Longs]) -> None:
         self.charged += int(np.count_nonzero(columns["toll"]))
-        self.toll[columns["xway"], columns["dir"], columns["seg"]] = columns["toll"]  # of equal places the last counts
+        self.toll[columns["xway"], columns["dir"], columns["seg"]] = columns["toll"]  # the last row of a place wins
         best = int(np.argmax(columns["toll"]))
         toll, time = int(columns["toll"][best]), int(columns["time"][best])
         self.highest = max(self.highest, toll)
@@ -140,16 +142,16 @@ class Seen:
             self.alerts[where] = time
 
     def settle(self, second: int) -> None:
-        """All answers up to a second are there: accidents that nobody is told of any more are over."""
+        """Record that all answers up to a second are complete, and end the accidents without recent alerts."""
         self.answered = second
         for where, last in list(self.alerts.items()):
             if second - last > OVER:
                 del self.alerts[where]
-                minute = (last // MINUTE + 1) * MINUTE  # alerts are of whole minutes
+                minute = (last // MINUTE + 1) * MINUTE  # alerts cover whole minutes
                 self.events.append(Event(minute, f"the accident in {place(where)} is cleared", GREEN))
 
     def alerted(self) -> npt.NDArray[np.bool_]:
-        """Segments that cars are warned in: that of an accident, and the four before it."""
+        """Return the segments in which cars are alerted: that of an accident, and the four before it."""
         found = np.zeros(SHAPE, bool)
         for xway, direction, seg in self.alerts:
             behind = slice(max(seg - 4, 0), seg + 1) if direction == 0 else slice(seg, seg + 5)

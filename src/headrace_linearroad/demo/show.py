@@ -1,4 +1,4 @@
-"""The demo from beginning to end: traffic that is offered as time goes by, a run beside it, and a judge when both are done."""
+"""The demo: traffic offered in real time, a run that processes it, and a judgement of all rows at the end."""
 
 from __future__ import annotations
 
@@ -36,20 +36,20 @@ from headrace_linearroad.running import Given, Prepared
 from headrace_linearroad.validating import PROFILES, judge, showing
 
 EPOCH = "500 milliseconds"
-WARM = 5  # seconds of traffic that are answered before the clock begins
+WARM = 5  # seconds of traffic that are processed before the clock begins
 LINES_EVERY = 3.0  # seconds between two plain lines
 WELCOME = """\
 [bold]Linear Road, live[/]: two expressways of 100 miles, {cars} cars that report every 30 seconds.
-Whoever enters a segment is told the toll of it, which depends on how many drive there and how fast, or is
-alerted to an accident ahead, where there is none. An accident happens after {soon} s.
+A car that enters a segment is notified of its toll, which depends on the number and speed of cars there.
+Near an accident it is alerted instead, and there is no toll. An accident happens after {soon} s.
 {length} of traffic in {seconds:g} seconds.
 """
 REAL = """\
-The real thing, half an hour of four expressways at full density:
+To run half an hour of four expressways at full density:
   headrace linearroad generate --out road --expressways 4 --minutes 30 --full-density
   headrace linearroad run --input road --out answers
   headrace linearroad validate --input road --out answers"""
-KEPT = "kept {root}: road/ is what generate writes, answers/ what run writes; checkpoint/ is the run's own"
+KEPT = "kept {root}: road/ is the output of generate, answers/ that of run, and checkpoint/ the run's state"
 
 
 @dataclass(frozen=True)
@@ -64,11 +64,11 @@ class Options:
     def __post_init__(self) -> None:
         if not 1 <= self.length <= HOURS:
             msg = f"{self.seconds:g} seconds at speed {self.speed:g} are {self.length:,} seconds of traffic"
-            raise WorkloadError(f"{msg}; there are 1 to {HOURS:,}")
+            raise WorkloadError(f"{msg}; expected 1 to {HOURS:,}; change --seconds or --speed")
 
     @property
     def length(self) -> int:
-        """Seconds of traffic."""
+        """The seconds of traffic."""
         return round(self.seconds * self.speed)
 
 
@@ -92,11 +92,11 @@ class Places:
 
 
 def show(spark: Any, options: Options, console: Console) -> bool:
-    """Whether all went well: every row is right."""
+    """Run the demo. Return whether every row is right, or the user stopped it."""
     with _folder(options.keep, console) as places, stop_on_first_signal() as stop:
         made = _made(options, places, console, stop)
         if made is None:
-            console.print("stopped before the traffic was there")
+            console.print("stopped before the traffic was generated")
             return True
         console.print(_welcome(options, made), soft_wrap=True)
         watched = Watched(made, options, Feed(made, places.road, options.speed), _results(places))
@@ -125,16 +125,16 @@ def _folder(keep: Path | None, console: Console) -> Iterator[Places]:
 
 
 class _Enough(Exception):
-    """Asked to stop while traffic was made."""
+    """Raised when the user stops the generation of traffic."""
 
 
 def _made(options: Options, places: Places, console: Console, stop: StopRequest) -> Traffic | None:
-    with console.status("cars come to where they are ...") as status:
+    with console.status("preparing cars on the road ...") as status:
 
         def tell(seconds: int) -> None:
             if stop.asked:
                 raise _Enough
-            status.update(f"traffic is made: {seconds:,} of {options.length:,} seconds")
+            status.update(f"generating traffic: {seconds:,} of {options.length:,} seconds")
 
         try:
             return traffic.make(options.seed, options.density, options.length, places.made, tell)
@@ -159,7 +159,10 @@ def _results(places: Places) -> dict[str, Results]:
 def _stream(
     spark: Any, options: Options, places: Places, watched: Watched, console: Console, stop: StopRequest
 ) -> None:
-    """Feed and run side by side until all is through; then what the last second is owed, which an end of input alone brings."""
+    """Offer the traffic and run the query until all tuples are processed, then answer the last second.
+
+    The answers of the last second need the end of the input, so a second start with `once=True` emits them.
+    """
     files = history.files_of([places.road / HISTORY])
     prepared = Prepared(places.road, history.prepared(files, places.given.spool / HISTORY), 0, Counter())
     settings: dict[str, Any] = {"checkpoint": places.given.checkpoint, "slots": options.slots, "show": False}
@@ -176,23 +179,23 @@ def _stream(
         run.stop()
     if not stop.asked:
         with (
-            console.status("the last second is answered ..."),
+            console.status("answering the last second ..."),
             hr.start(running.results(spark, places.given, prepared, None), epoch="0 s", once=True, **settings) as run,
         ):
             run.wait()
 
 
 def _warm_up(run: Run, feed: Feed, console: Console, stop: StopRequest) -> None:
-    """Answer some seconds before the clock begins: whatever is compiled and started is there then."""
+    """Process some seconds before the clock begins, so that loops are compiled and workers started."""
     feed.offer(WARM)
-    console.print(Text("loops are compiled, if they never were: half a minute, the first time", "dim"), soft_wrap=True)
-    with console.status("the first answers are awaited ..."):
+    console.print(Text("compiling loops; the first time, this takes half a minute", "dim"), soft_wrap=True)
+    with console.status("waiting for the first answers ..."):
         while run.progress.last is None and not stop.asked and not run.wait(live.POLL):
             pass
 
 
 class Watched:
-    """Traffic, answers and the run, as they are now."""
+    """The current state of traffic, answers and run."""
 
     def __init__(self, made: Traffic, options: Options, feed: Feed, results: dict[str, Results]) -> None:
         self.made, self.options, self.feed = made, options, feed
@@ -205,10 +208,10 @@ class Watched:
         return self.feed.done and run.progress.tuples_in >= self.feed.offered
 
     def look(self, progress: Progress) -> Seen:
-        """At what has come since the last look."""
+        """Add the reports and answers since the last call."""
         until = max(
             (time for time in progress.watermark.values() if isinstance(time, int)), default=0
-        )  # before answers are read
+        )  # taken before the answers are read, so that they are complete up to it
         for second in range(max(self.seen.time + 1, self.made.begin), self.feed.next):
             with pa.memory_map(str(traffic.path_of(self.feed.folder, second))) as file:
                 self.seen.report(second, pa.ipc.open_file(file).read_all())
@@ -240,7 +243,7 @@ class Watched:
         return [
             [
                 ("cars", f"{cars:,}"),
-                ("  tolls told", f"{counts['tolls']:,}"),
+                ("  tolls", f"{counts['tolls']:,}"),
                 ("  balances", f"{counts['balances']:,}"),
             ],
             [
@@ -258,7 +261,7 @@ class Watched:
 
 
 class OnScreen:
-    """A picture that stays in its place."""
+    """The display on a terminal: a picture in a fixed place."""
 
     def __init__(self, console: Console, watched: Watched) -> None:
         self._watched, self._painted = watched, 0.0
@@ -271,7 +274,7 @@ class OnScreen:
         self._progress = progress
 
     def close(self) -> None:
-        """Not before the feed has ended."""
+        """Do nothing: `end` closes the display, after the feed has ended."""
 
     def end(self) -> None:
         self._paint(self._progress)
@@ -284,7 +287,7 @@ class OnScreen:
 
 
 class InLines:
-    """Events as they come, and figures every few seconds."""
+    """The display without a terminal: events as lines, and figures every few seconds."""
 
     def __init__(self, console: Console, watched: Watched) -> None:
         self._console, self._watched = console, watched
@@ -300,7 +303,7 @@ class InLines:
             self._say_figures(progress)
 
     def close(self) -> None:
-        """Not before the feed has ended."""
+        """Do nothing: `end` closes the display, after the feed has ended."""
 
     def end(self) -> None:
         self.show(self._progress)
@@ -320,11 +323,11 @@ class InLines:
 
 
 def _judged(places: Places, console: Console) -> bool:
-    """Every row against an answer that is computed in another way."""
+    """Judge every row with the independent validator. Return whether all are right."""
     began = time.monotonic()
     given = places.given
     console.print()
-    with console.status("the judge computes all five answers anew, from the whole input ...") as status:
+    with console.status("recomputing all five answers from the whole input with independent code ...") as status:
         verdict = judge(given.input, given.out, [given.input / HISTORY], PROFILES[Profile.official], tell=status.update)
     showing.show(verdict, console)
     if not verdict.ok:

@@ -1,7 +1,7 @@
-"""The demo's traffic: made before it begins, with an accident soon after its beginning, and offered as time goes by.
+"""The demo's traffic: generated before the demo begins, with an early accident, and offered in real time.
 
-A part of the three hours is chosen in which an accident happens, so nothing is staged that other traffic has not. When all of
-it is offered, the folder is what `headrace linearroad generate` would have written.
+The traffic is a part of the three hours with an accident, so it is ordinary generated traffic. When all of it is
+offered, the folder equals the output of `headrace linearroad generate`.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from headrace_linearroad.generating.world import EVERY, HOURS, MILE, position
 from headrace_linearroad.generating.writing import TRUTH, Job, Written, write
 
 ROADS = 2
-LEAD = 120  # seconds of traffic before the accident, if there is time for it
+LEAD = 120  # seconds of traffic before the accident, if the demo is long enough
 
 
 @dataclass(frozen=True)
 class Crash:
-    """Two cars that stand where they should not: from second `begins` on, until the first moves in `cleared`."""
+    """An accident: two cars stand at one place from second `begins` until the first moves in second `cleared`."""
 
     xway: int
     dir: int
@@ -38,23 +38,23 @@ class Crash:
 
 @dataclass(frozen=True)
 class Traffic:
-    """A part of the three hours, in a folder of its own until it is offered."""
+    """The generated part of the three hours, in a separate folder until it is offered."""
 
     folder: Path
     begin: int
     end: int
     crashes: tuple[Crash, ...]
-    tuples: tuple[int, ...]  # that are there when so many seconds are
-    reports: tuple[int, ...]  # the same, of cars
+    tuples: tuple[int, ...]  # number of tuples in the first n seconds
+    reports: tuple[int, ...]  # number of reports in the first n seconds
 
     def cars(self, second: int) -> int:
-        """On the road when this second is over: each has reported once in the last 30 of them."""
+        """Return the number of cars on the road after this second: each reported once in the last 30 seconds."""
         done = second + 1 - self.begin
         return self.reports[done] - self.reports[max(done - EVERY, 0)]
 
 
 def make(seed: int, density: float, seconds: int, folder: Path, tell: Callable[[int], None]) -> Traffic:
-    """So many seconds of it, in a new folder; `tell` hears how many there are."""
+    """Generate some seconds of traffic in a new folder. `tell` is called with the number of finished seconds."""
     settings = Settings(ROADS, seed, density, plain=True)
     accidents = Cast(settings, range(ROADS), Demand(density).first).accidents
     begin = _begin(accidents, seconds)
@@ -73,7 +73,7 @@ def make(seed: int, density: float, seconds: int, folder: Path, tell: Callable[[
 
 
 def _begin(accidents: list[Accident], seconds: int) -> int:
-    """A while before the accident that is over first, or as near to that as the three hours allow."""
+    """Return the first second: some time before the shortest accident that fits, or 0 if none does."""
     lead = min(LEAD, seconds // 4)
     fit = [one for one in accidents if lead <= one.begins and one.begins - lead + seconds <= HOURS]
     if not fit:
@@ -87,12 +87,12 @@ def _crash(one: Accident) -> Crash:
 
 
 class Feed(threading.Thread):
-    """Moves files of seconds into a folder, `speed` of them per second. Nobody ever sees half of one."""
+    """A thread that moves the files of seconds into a folder by rename, `speed` files per second."""
 
     def __init__(self, traffic: Traffic, folder: Path, speed: float) -> None:
         super().__init__(name="headrace-linearroad-feed", daemon=True)
         self.traffic, self.folder, self.speed = traffic, folder, speed
-        self.next = traffic.begin  # second that is not offered yet
+        self.next = traffic.begin  # the next second to offer
         self.error: Exception | None = None
         self._stopping = threading.Event()
         folder.mkdir()
@@ -104,7 +104,7 @@ class Feed(threading.Thread):
 
     @property
     def offered(self) -> int:
-        """Tuples."""
+        """The number of offered tuples."""
         return self.traffic.tuples[self.next - self.traffic.begin]
 
     def stop(self) -> None:
@@ -112,7 +112,7 @@ class Feed(threading.Thread):
         self.join()
 
     def offer(self, seconds: int) -> None:
-        """At once, before it starts."""
+        """Offer some seconds at once."""
         for _ in range(min(seconds, self.traffic.end - self.next)):
             self._offer(path_of(self.traffic.folder, self.next))
             self.next += 1
@@ -134,7 +134,7 @@ class Feed(threading.Thread):
 
     def _offer(self, path: Path) -> None:
         if path.exists():  # a second without a tuple has no file
-            os.utime(path)  # latency counts from now
+            os.utime(path)  # latency is measured from now
             path.rename(self.folder / path.name)
 
 

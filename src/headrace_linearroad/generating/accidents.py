@@ -1,7 +1,9 @@
-"""Accidents: two cars that stand at one place in one lane. Where, when, and from when on it can be known.
+"""Accidents (two cars that stand at one place in one lane), and the time from which a reader of the tuples can detect
+them.
 
-Each expressway has one after the other, 15 to 25 minutes after the last was cleared, for 10 to 20 minutes. The traffic behind
-slows down. What a reader can know depends on what it is shown: a car stands when four equal reports of it are there.
+Each expressway has one accident at a time, 15 to 25 minutes after the last was cleared, for 10 to 20 minutes. The
+traffic upstream of it slows down. A reader detects a stopped car by four equal reports, so detection depends on the
+part it reads.
 """
 
 from __future__ import annotations
@@ -15,16 +17,16 @@ from headrace_linearroad.generating.draws import Ints, between, draw, salt
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import ACTORS, EVERY, FEET, HOURS, MILE, SEGMENTS, STAGE, position
 
-STANDS = 4  # equal reports of a car that stands
+STANDS = 4  # equal reports that make a stop
 FIRST, PAUSE, LASTS = (130, 400), (900, 1500), (600, 1200)  # seconds
-SLOW = (12, 15, 19, 24, 30)  # miles per hour: in the segment of an accident, and in those behind
-BEHIND = len(SLOW) - 1  # segments
-NUMBERS = ACTORS + 2**15  # of cars in accidents, from here on
+SLOW = (12, 15, 19, 24, 30)  # speed limits in miles per hour: in the segment of an accident, and in those upstream
+BEHIND = len(SLOW) - 1  # segments upstream that slow down
+NUMBERS = ACTORS + 2**15  # first number of the cars in accidents
 
 
 @dataclass(frozen=True)
 class Stop:
-    """The equal reports of a car."""
+    """The equal reports of a stopped car."""
 
     vid: int
     first: int
@@ -32,18 +34,18 @@ class Stop:
 
     @property
     def moved(self) -> int:
-        """The first report from elsewhere."""
+        """The second of the first report from another place."""
         return self.last + EVERY
 
     def seen(self, begin: int, end: int) -> range:
-        """Those within [begin, end)."""
+        """Return the seconds of the equal reports within [begin, end)."""
         missed = max(0, -(-(begin - self.first) // EVERY))
         return range(self.first + missed * EVERY, min(self.moved, end), EVERY)
 
 
 @dataclass(frozen=True)
 class Accident:
-    """way: feet along its direction."""
+    """An accident. way: feet along its direction."""
 
     xway: int
     direction: int
@@ -60,14 +62,14 @@ class Accident:
         return min(stop.moved for stop in self.stops)
 
     def slow(self, minute: int, limits: Ints) -> None:
-        """The traffic behind it, by miles of its expressway and direction."""
+        """Lower the speed limits (by mile) of its expressway and direction, in its segment and upstream."""
         if self.begins < (minute + 1) * 60 and minute * 60 < self.cleared:
             mile = self.way // MILE
             for behind, most in enumerate(SLOW[: mile + 1]):
                 limits[mile - behind] = min(limits[mile - behind], most)
 
     def truth(self, begin: int, end: int) -> dict[str, Any] | None:
-        """As it can be known from the tuples of [begin, end); None: not at all."""
+        """Return what the tuples of [begin, end) show of the accident, or None if they do not show it."""
         seen = [stop.seen(begin, end) for stop in self.stops]
         if min(len(reports) for reports in seen) < STANDS:
             return None
@@ -89,7 +91,7 @@ class Accident:
 
 
 def collide(cars: tuple[Car, Car], way: int, lane: int, firsts: tuple[int, int], times: tuple[int, int]) -> Accident:
-    """Two cars that stand at a place, each from a second on, for so many reports; then they go on and leave."""
+    """Let two cars stand at a place, each from its second in `firsts` for `times` reports, then drive and leave."""
     stops = []
     for car, first, reports in zip(cars, firsts, times, strict=True):
         stand(car, way, lane, first, reports)
@@ -99,7 +101,7 @@ def collide(cars: tuple[Car, Car], way: int, lane: int, firsts: tuple[int, int],
 
 
 def stand(car: Car, way: int, lane: int, first: int, times: int) -> Car:
-    """Enters a segment before the place, so as to report from there in a second for the first time."""
+    """Let a car enter a segment before the place, such that its first report from the place is in second `first`."""
     mile = max(way // MILE - 1, 0)
     feet = (way - mile * MILE) % FEET
     steps = steps_to(way - mile * MILE - feet)
@@ -107,7 +109,7 @@ def stand(car: Car, way: int, lane: int, first: int, times: int) -> Car:
 
 
 def happening(settings: Settings, xway: int, first: int, script: Script) -> Iterator[Accident]:
-    """Those of an expressway, written into the script; traffic begins in second `first`."""
+    """Write the accidents of an expressway into the script, and yield them. Traffic begins in second `first`."""
 
     def drawn(what: str, low: int, high: int) -> int:
         return int(between(draw(salt(settings.seed, "accident", what), xway, nth), low, high)[0])

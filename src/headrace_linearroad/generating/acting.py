@@ -1,10 +1,10 @@
-"""Cars with a part to play: what they report and ask is written down, line by line, before they are on the road.
+"""Scripted cars: their reports and questions are written line by line before the traffic is generated.
 
     car = script.car(xway=0, direction=EAST, number=7)
     car.enter(second=60, mile=3).drive(40).stop(4 * MILE, lane=1, times=6).drive(30).leave()
 
-A line is a report, repeated if the car stands still. Cars keep to the rules that all cars keep to, unless the line is there
-to break one.
+A line is a report, repeated if the car stands still. Scripted cars follow the rules of all cars, unless a line breaks a
+rule on purpose.
 """
 
 from __future__ import annotations
@@ -33,37 +33,37 @@ from headrace_linearroad.generating.world import (
 )
 
 LINE = ("second", "vid", *PLACE, "times")
-TURN = 2 * PER_WAY  # questions of a second that are before theirs
-UP_TO = 60  # miles per hour at which a car comes to a place
+TURN = 2 * PER_WAY  # the first question number per second for scripted cars
+UP_TO = 60  # largest miles per hour at which a car approaches a place
 
 
 @dataclass
 class Script:
-    """Reports and questions, in any order."""
+    """Reports and questions of scripted cars, in any order."""
 
     lines: list[tuple[int, ...]] = field(default_factory=list)
     asked: list[dict[str, int]] = field(default_factory=list)
 
     def car(self, xway: int, direction: int, number: int, home: int | None = None) -> Car:
-        """home: the expressway that its number is of, if not this one."""
+        """Return a new car. home: the expressway whose number range it uses; default: `xway`."""
         return Car(self, (xway if home is None else home) * CARS + number, xway, direction)
 
     def within(self, xways: range) -> Script:
-        """What is reported and asked on some expressways."""
+        """Return the part of the script on some expressways."""
         at = LINE.index("xway")
         return Script(
             [one for one in self.lines if one[at] in xways], [one for one in self.asked if one["slot"] in xways]
         )
 
     def span(self, lines: int, asked: int) -> tuple[int, int]:
-        """First and last second of what was written since there were so many."""
+        """Return the first and last second of the lines and questions after the first `lines` and `asked`."""
         new = self.lines[lines:]
         first = min(line[0] for line in new)
         ends = [line[0] + (line[-1] - 1) * EVERY for line in new] + [one["second"] for one in self.asked[asked:]]
         return first, max(ends)
 
     def ask(self, **fields: int) -> int:
-        """Its number."""
+        """Add a question and return its number."""
         xway, second = fields["slot"], fields["second"]
         turn = sum(asked["slot"] == xway and asked["second"] == second for asked in self.asked[-PER_SECOND:])
         assert turn < PER_SECOND - TURN
@@ -74,7 +74,7 @@ class Script:
 
 @dataclass
 class Car:
-    """One of them; `way` and `second` are those of its last report."""
+    """A scripted car. `way` and `second` are those of its last report."""
 
     script: Script
     vid: int
@@ -95,7 +95,7 @@ class Car:
         return self
 
     def stop(self, way: int, lane: int, times: int) -> Car:
-        """Comes to a place ahead, a multiple of 44 feet away, and reports from there so many times that it stands."""
+        """Drive to a place ahead, a multiple of 44 feet away, and report `times` times from there."""
         *steps, last = steps_to(way - self.way)
         for speed in steps:
             self.drive(speed, lane)
@@ -104,16 +104,16 @@ class Car:
         return self
 
     def shift(self, lane: int) -> Car:
-        """Stands in another lane."""
+        """Report from the same place in another lane."""
         return self._on(0, lane, 0)
 
     def leave(self, speed: int = 30) -> Car:
-        """By the exit of the segment that it is in."""
+        """Leave by the exit of the current segment."""
         end = (self.way // MILE + 1) * MILE
         return self._on(speed, RAMP_OFF, min(max(end - EXIT_FEET // 2 - self.way, 0), FASTEST * FEET))
 
     def leave_at_once(self, speed: int) -> Car:
-        """By an exit where its speed takes it, if need be in the next segment."""
+        """Leave by the exit of the segment that its speed takes it to, possibly the next one."""
         return self._on(speed, RAMP_OFF, speed * FEET)
 
     def _on(self, speed: int, lane: int, feet: int, times: int = 1) -> Car:
@@ -134,7 +134,7 @@ class Car:
         return self.place()["seg"]
 
     def ask_balance(self, before: bool = False, later: int = 0) -> int:
-        """later: seconds after its last report."""
+        """Ask for the balance and return the question's number. later: seconds after the last report."""
         return self._ask(BALANCE, before, later)
 
     def ask_expenditure(self, day: int) -> int:
@@ -150,7 +150,7 @@ class Car:
 
 
 def steps_to(feet: int) -> list[int]:
-    """Miles per hour, half a minute each, that make so many feet."""
+    """Return speeds in miles per hour, for half a minute each, that add up to a distance."""
     speeds, rest = divmod(feet, FEET)
     assert rest == 0 < speeds
     parts = math.ceil(speeds / UP_TO)
@@ -158,7 +158,7 @@ def steps_to(feet: int) -> list[int]:
 
 
 class Played:
-    """A script by seconds."""
+    """A script, indexed by second."""
 
     def __init__(self, script: Script, filled: bool) -> None:
         self._lines = _expanded(np.array(script.lines, np.int64).reshape(-1, len(LINE)))
@@ -175,7 +175,7 @@ class Played:
         return {name: self._lines[begin:end, n] for n, name in enumerate(LINE) if name in ("vid", *PLACE)}
 
     def asked(self, second: int) -> tuple[dict[str, Ints], Ints]:
-        """Questions, with all their fields, and whether each stands before the reports."""
+        """Return the questions of a second, and whether each is placed before the reports."""
         begin, end = np.searchsorted(self._asked_at, [second, second + 1])
         asked = [self._fields(one) for one in self._asked[begin:end]]
         fields = ("type", "vid", *PLACE, *QUESTION)
@@ -189,7 +189,7 @@ class Played:
 
 
 def _expanded(lines: Ints) -> Ints:
-    """A line for every report, in order of time."""
+    """Return one line for every report, sorted by time."""
     times = lines[:, -1]
     nth = np.arange(times.sum()) - np.repeat(np.cumsum(times) - times, times)
     found = np.repeat(lines, times, axis=0)

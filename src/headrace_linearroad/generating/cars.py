@@ -1,10 +1,10 @@
-"""Cars of some expressways in one direction, and how they get on: half a minute at a time.
+"""The movement of the cars of some expressways in one direction, half a minute at a time.
 
-A car reports every 30 s from its entry on, so the cars that report in one second (a round) are always the same ones: the
-round is moved as a whole, once in 30 s, and every car in it is a report. Its miles per hour are the mean of the half minute,
-so it has come 44 feet further for each. Nobody stands still: a car that does has a part to play (acting.py).
+A car reports every 30 s from its entry on, so the cars that report in one second (a round) are always the same: a round
+is moved as a whole once in 30 s, and each of its cars makes one report. The reported speed is the mean of the half
+minute, so a car has moved 44 feet for each mile per hour. These cars never stand still; scripted cars do (acting.py).
 
-State is columns; where a car has left, the last car of the round takes its row.
+State is stored in columns. When a car leaves, the last car of the round takes its row.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from headrace_linearroad.generating.world import (
 )
 
 SLOWEST = 3  # miles per hour
-VANISH = 10  # one car in so many is never heard of again instead of taking the exit
-ASKS = 2**16 // 100  # of 2 ** 16 draws, those with which a question goes with a report
+VANISH = 10  # one car in this many stops reporting instead of taking the exit
+ASKS = 2**16 // 100  # of 2 ** 16 draws, those for which a question accompanies the report
 
 STATE: dict[str, Any] = {
     "vid": np.int32,
-    "mark": np.uint32,  # where its random numbers begin
-    "place": np.int32,  # feet: along all expressways here, one behind the other
-    "end": np.int32,  # feet: where its expressway ends among them
+    "mark": np.uint32,  # seed of its random numbers
+    "place": np.int32,  # feet along the concatenated expressways
+    "end": np.int32,  # the end of its expressway, in the same feet
     "xway": np.int16,
-    "left": np.int16,  # reports that are still to come
+    "left": np.int16,  # remaining reports
     "lane": np.int8,
-    "cruise": np.int8,  # miles per hour by which it is faster than others, or slower
-    "speed": np.int8,  # of its last report
+    "cruise": np.int8,  # miles per hour relative to the traffic
+    "speed": np.int8,  # speed of its last report
 }
 
 
 def _lanes() -> npt.NDArray[np.int8]:
-    """By lane and four random bits: the next lane. From the ramp to the first; then one car in eight changes."""
+    """Return the next lane by lane and four random bits. The ramp leads to lane 1; later one car in eight changes."""
     table = np.zeros((RAMP_OFF + 1, 16), np.int8)
     table[0], table[1:4] = 1, np.array([1, 2, 3])[:, None]
     table[1, :2], table[2, 0], table[2, 1], table[3, :2] = 2, 1, 3, 2
@@ -81,7 +81,7 @@ class Round:
             self._columns[name][: self.count] = column[: self.count]
 
     def remove(self, gone: Ints) -> None:
-        """Rows, in rising order."""
+        """Remove cars. gone: their rows, ascending."""
         count = self.count - len(gone)
         holes = gone[gone < count]
         behind = np.ones(len(gone), bool)
@@ -109,16 +109,16 @@ class Room:
 
 
 class Cars:
-    """Of some expressways in one direction. new_segment: whether an exit may be a car's first report from a segment."""
+    """The cars of some expressways in one direction. new_segment: an exit may be the first report from a segment."""
 
     def __init__(self, seed: int, direction: int, room: Room, *, new_segment: bool) -> None:
         self.seed, self.direction, self.room, self.new_segment = seed, direction, room, new_segment
         self.rounds = [Round() for _ in range(EVERY)]
 
     def move(self, second: int, limits: Ints, entering: dict[str, Ints]) -> Moved:
-        """The round of a second: those under way go on, and those that enter join them.
+        """Move the round of a second, and add the cars that enter.
 
-        What is returned is good until the next move, and its `leave` must be called.
+        The result is valid until the next move, and the caller must call its `leave`.
         """
         cars = self.rounds[second % EVERY]
         under_way = cars.count
@@ -130,7 +130,7 @@ class Cars:
         return Moved(self, cars, ending)
 
     def _drive(self, second: int, cars: Round, count: int, limits: Ints) -> Ints:
-        """The first so many half a minute further; the rows of those whose last report it is."""
+        """Move the first `count` cars by half a minute. Return the rows of those that make their last report."""
         room, place, lane, left = self.room, cars["place"][:count], cars["lane"][:count], cars["left"][:count]
         bits, words, mile, speed, feet = (
             column[:count] for column in (room.bits, room.words, room.mile, room.speed, room.feet)
@@ -158,7 +158,7 @@ class Cars:
         return ending
 
     def _end(self, second: int, cars: Round, ending: Ints, over: npt.NDArray[np.bool_]) -> None:
-        """By the exit of the segment that they are in, or without a word; nobody drives over the end of the road."""
+        """Let the ending cars take the exit of their segment or stop reporting. No car passes the end of the road."""
         drawn = draw(salt(self.seed, "ends", self.direction), cars["mark"][ending], second)
         by_ramp = over | (drawn % np.uint64(VANISH) != 0)
         rows, drawn, over = ending[by_ramp], drawn[by_ramp], over[by_ramp]
@@ -173,20 +173,20 @@ class Cars:
 
 @dataclass(frozen=True)
 class Moved:
-    """A round as it was just moved."""
+    """A round that was just moved."""
 
     cars: Cars
     round: Round
     ending: Ints
 
     def asking(self) -> Ints:
-        """Rows of those that ask something now."""
+        """Return the rows of the cars with a question."""
         bits, words = (column[: self.round.count] for column in (self.cars.room.bits, self.cars.room.words))
         np.right_shift(bits, np.uint32(16), out=words)
         return np.flatnonzero(words < ASKS)
 
     def write(self, rows: Rows) -> None:
-        """Their reports."""
+        """Write the reports of the round."""
         cars, direction, room = self.round, self.cars.direction, self.cars.room
         where, columns = rows.take(cars.count), rows.columns
         for name, state in (("vid", "vid"), ("spd", "speed"), ("xway", "xway"), ("lane", "lane")):
@@ -199,7 +199,7 @@ class Moved:
         columns["seg"][where] = seg
 
     def reports(self, rows: Ints) -> dict[str, Ints]:
-        """Of some of them, by row."""
+        """Return the reports of some cars, by row."""
         cars, direction = self.round, self.cars.direction
         pos = position(cars["place"][rows] - cars["end"][rows] + LENGTH, direction)
         return {
@@ -213,6 +213,6 @@ class Moved:
         }
 
     def leave(self) -> None:
-        """Those who have reported for the last time."""
+        """Remove the cars that made their last report."""
         if len(self.ending):
             self.round.remove(self.ending)

@@ -1,8 +1,8 @@
-"""Rare cases, planted on expressway 0 (and 1): each a scene of some cars, played over and over.
+"""Rare cases, planted on expressway 0 (and 1). Each is a scene of some cars that is repeated.
 
-A scene is a function that writes down what its cars do from second `at` on, and returns how it can be found in the tuples.
-Most are played every ten minutes and are over within them. Those that decide about tolls by one car or by half a mile per
-hour need segments in which nobody else drives: the first miles of expressway 0, which are left to them (world.STAGE).
+A scene is a function that scripts its cars from second `at` on, and returns how to find the case in the tuples. Most
+scenes are repeated every ten minutes and end within them. Scenes whose toll depends on one car or on half a mile per
+hour need segments without other cars: the first miles of expressway 0 are reserved for them (world.STAGE).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import ACTORS, EAST, HOURS, LENGTH, MILE, WEST
 
 OFTEN, SELDOM = 600, 1800  # seconds
-NUMBERS = 1024  # of cars, for what begins within ten minutes
+NUMBERS = 1024  # car numbers for all scenes that begin within ten minutes
 
 Found = dict[str, Any]
 
 
 @dataclass
 class Scene:
-    """What a case is given: a time, cars, and somewhere to put down accidents."""
+    """The context of a scene: its first second, its cars and its accidents."""
 
     script: Script
     at: int
@@ -36,13 +36,13 @@ class Scene:
         return self.script.car(xway, direction, self.number - 1, home=0)
 
     def again(self, car: Car, xway: int) -> Car:
-        """The same car, once more on the road."""
+        """Return the same car for another journey."""
         return Car(self.script, car.vid, xway, car.direction)
 
     def accident(
         self, mile: int, seconds: tuple[int, int], times: tuple[int, int], feet: int = 2000, direction: int = EAST
     ) -> Found:
-        """Of two cars, first heard of where they stand so many seconds after the scene begins."""
+        """Add an accident of two cars, whose first reports from the place are `seconds` after the scene begins."""
         cars = (self.car(direction), self.car(direction))
         firsts = (self.at + seconds[0], self.at + seconds[1])
         return self.happened(collide(cars, mile * MILE + feet, 2, firsts, times))
@@ -52,7 +52,7 @@ class Scene:
         return accident.truth(0, HOURS) or {}
 
     def witness(self, mile: int, second: int, miles: int = 3, direction: int = EAST) -> int:
-        """A car that drives towards a place, and leaves behind it."""
+        """Add a car that drives past a place and leaves. Return its number."""
         car = self.car(direction).enter(self.at + second, mile)
         return car.drive(60, times=2 * miles - 1).leave().vid
 
@@ -116,7 +116,7 @@ def car_that_stands_alone(scene: Scene) -> Found:
 
 
 def _side_by_side(scene: Scene, places: list[tuple[Car, int, int]]) -> Found:
-    """Two cars that stand at (way, lane), which is no accident."""
+    """Let cars stand at (way, lane), without an accident."""
     for n, (car, way, lane) in enumerate(places):
         stand(car, way, lane, scene.at + 130 + 10 * n, 6)
     found = {"vids": [car.vid for car, _, _ in places], "pos": places[0][0].place()["pos"]}
@@ -234,17 +234,17 @@ def trip_that_means_nothing(scene: Scene) -> Found:
     return {"vid": car.vid, "qid": qid}
 
 
-# --- tolls by a hair's breadth ------------------------------------------------------------------------------------------
+# --- tolls at the thresholds ------------------------------------------------------------------------------------------
 
 
 def _platoon(scene: Scene, mile: int, speeds: list[int], direction: int = EAST) -> None:
-    """Cars that are in a segment in the third minute: each twice, at one speed."""
+    """Add cars that report twice from a segment in the third minute, at one speed each."""
     for n, speed in enumerate(speeds):
         scene.car(direction).enter(scene.at + 120 + n % 30, mile, 600 + 3 * n, speed).drive(speed).leave(speed)
 
 
 def _tolled(scene: Scene, mile: int, direction: int = EAST, second: int = 185) -> Found:
-    """A car that enters the segment in the fourth minute, goes on to the next ones and asks what it has paid."""
+    """Add a car that enters the segment in the fourth minute, continues to the next ones and asks for its balance."""
     car = scene.car(direction).enter(scene.at + second, mile)
     found = {"vid": car.vid, "second": car.second, "dir": direction, "seg": car.seg}
     qid = car.drive(60, times=3).ask_balance()
@@ -289,15 +289,15 @@ def last_and_first_second_of_a_minute(scene: Scene) -> Found:
     return {"vids": [first["vid"], second["vid"]], "seconds": [scene.at + 179, scene.at + 180], "seg": first["seg"]}
 
 
-# --- the programme ----------------------------------------------------------------------------------------------------
+# --- list of cases ----------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Case:
     play: Callable[[Scene], Found]
     every: int = OFTEN
-    roads: int = 1  # expressways that it needs
-    ways: int = 1  # directions of expressway 0
+    roads: int = 1  # number of expressways that it needs
+    ways: int = 1  # number of directions of expressway 0 that it needs
 
     @property
     def name(self) -> str:
@@ -343,7 +343,7 @@ CASES = (
 
 @dataclass(frozen=True)
 class Planted:
-    """A scene that was played, from its first tuple to its last."""
+    """One repetition of a scene, from its first tuple to its last."""
 
     case: Case
     begin: int
@@ -355,7 +355,7 @@ class Planted:
 
 
 def plant(settings: Settings, script: Script) -> tuple[list[Planted], list[Accident]]:
-    """All scenes of the three hours, written into the script."""
+    """Write all scenes of the three hours into the script."""
     planted, accidents = list[Planted](), list[Accident]()
     for turn, at in enumerate(range(0, HOURS, OFTEN)):
         number = ACTORS + turn * NUMBERS

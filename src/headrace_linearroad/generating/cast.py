@@ -1,4 +1,4 @@
-"""All cars with a part to play, and what is known of them: the accidents of every expressway, and the rare cases."""
+"""All scripted cars: the accidents of every expressway, the planted rare cases, and the truth about them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headrace_linearroad.generating.settings import Settings
 
 
 class Cast:
-    """Of the expressways `xways`; traffic begins in second `first`."""
+    """The scripted cars of the expressways `xways`, for traffic that begins in second `first`."""
 
     def __init__(self, settings: Settings, xways: range, first: int) -> None:
         script = Script()
@@ -22,7 +22,7 @@ class Cast:
         self.played = Played(script.within(xways), filled=settings.walmart)
 
     def truth(self, begin: int, end: int) -> dict[str, Any]:
-        """What is to be found in the tuples of [begin, end): accidents, and the cases that are in them as a whole."""
+        """Return the accidents in the tuples of [begin, end), and the cases that are completely in them."""
         inside = [planted for planted in self.planted if begin <= planted.begin and planted.end < end]
         accidents = [found for accident in self.accidents if (found := accident.truth(begin, end)) is not None]
         return {
@@ -33,10 +33,10 @@ class Cast:
 
     @property
     def unknown(self) -> list[int]:
-        """Cars that no history knows."""
+        """Cars without a row in any history."""
         return [planted.found["unknown"] for planted in self.planted if "unknown" in planted.found]
 
     @property
     def vids(self) -> set[int]:
-        """Of all of them."""
+        """The numbers of all scripted cars."""
         return self.played.vids

@@ -1,4 +1,4 @@
-"""`headrace linearroad generate`: from options to files, and what is shown meanwhile."""
+"""The command `headrace linearroad generate`: from options to files, with progress."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from headrace_linearroad.generating.writing import Job, Written, expected, histo
 
 
 def density(full: bool, given: float | None) -> float | None:
-    """Of --full-density and --density."""
+    """Return the density that --full-density and --density give, or None."""
     if full and given is not None:
         raise WorkloadError(f"--full-density is --density {FULL}; give one of them")
     return FULL if full else given
 
 
 def length(begin: int, seconds: int | None, minutes: float | None) -> int:
-    """Of --seconds and --minutes, in seconds; without them, all that is left of the three hours."""
+    """Return the length in seconds that --seconds and --minutes give; without them, the rest of the three hours."""
     if seconds is not None and minutes is not None:
-        raise WorkloadError("--seconds and --minutes say the same; give one of them")
+        raise WorkloadError("--seconds and --minutes both give the length; give one of them")
     if minutes is not None:
         return round(minutes * 60)
     return HOURS - begin if seconds is None else seconds
 
 
 def generate(settings: Settings, folder: Path, job: Job) -> None:
-    """Write, showing how far it has come; to be stopped before the end is no error, but the folder stays half written."""
+    """Write the traffic and show progress. Stopping early is not an error, but leaves the folder incomplete."""
     console, last = Console(highlight=False, soft_wrap=True), Written()
     say(console, f"{_what(settings, job)}: some {expected(settings, job):,} tuples", "dim")
     with stop_on_first_signal() as stop, show_progress(console, job.seconds) as show:
@@ -42,19 +42,19 @@ def generate(settings: Settings, folder: Path, job: Job) -> None:
             nonlocal last
             last = written
             show(written.seconds, doing or f"{written.tuples:,} tuples")
-            if stop.asked:  # an exception from the signal itself is lost where Arrow calls Python
+            if stop.asked:  # an exception raised by the signal handler is lost where Arrow calls Python
                 raise KeyboardInterrupt
 
         try:
             write(settings, folder, job, tell)
         except KeyboardInterrupt:
             done = f"{last.seconds:,} of {job.seconds:,} seconds"
-            say(console, f"stopped after {done}; {folder} is half written: remove it, or keep it to look at")
+            say(console, f"stopped after {done}; {folder} is half written; delete it unless you want to inspect it")
             return
     say(console, f"{last.tuples:,} tuples in {_input(folder, job)}")
     say(
         console,
-        f"answer them with headrace linearroad run --input {_input(folder, job)} --out ANSWERS{_history(folder, job)}",
+        f"compute the answers with headrace linearroad run --input {_input(folder, job)} --out ANSWERS{_history(folder, job)}",
         "dim",
     )
 
@@ -64,7 +64,7 @@ def _input(folder: Path, job: Job) -> Path:
 
 
 def _history(folder: Path, job: Job) -> str:
-    """The option that says where the histories of a text are; those of a folder are found."""
+    """Return the options for the histories of a text. `run` finds the histories of a folder without options."""
     if job.text is None or job.history == "none":
         return ""
     return "".join(f" --history {path}" for path in history_paths(folder, job))

@@ -1,7 +1,8 @@
-"""Random numbers that belong to what they are about.
+"""Random numbers as pure functions.
 
-A draw is a function of the seed, a purpose and some numbers (an expressway, a car, a second), never of what was drawn
-before it. So an expressway has the same traffic beside whatever others, and any part of the three hours can be made alone.
+A draw is a function of the seed, a purpose and some numbers (an expressway, a car, a second), never of earlier draws.
+So the traffic of an expressway does not depend on the other expressways, and any part of the three hours can be
+generated alone.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _LOW = np.uint64(0xFFFFFFFF)
 
 
 def salt(*what: Any) -> int:
-    """64 bits for a purpose."""
+    """Return 64 bits that identify a purpose."""
     return int.from_bytes(hashlib.blake2b(repr(what).encode(), digest_size=8).digest(), "big")
 
 
 def draw(purpose: int, *numbers: Any) -> U64:
-    """64 random bits for every combination of numbers, which are broadcast against each other."""
+    """Return 64 random bits for every combination of numbers, which are broadcast against each other."""
     drawn = np.atleast_1d(np.uint64(purpose))
     for number in numbers:
         drawn = _mixed(drawn ^ np.asarray(number).astype(np.int64).view(np.uint64))
@@ -35,7 +36,7 @@ def draw(purpose: int, *numbers: Any) -> U64:
 
 
 def _mixed(words: U64) -> U64:
-    """The finisher of splitmix64: every bit that goes in changes half of those that come out."""
+    """Mix with the finalizer of splitmix64: each input bit changes half of the output bits on average."""
     words = words + _GOLDEN
     words = (words ^ (words >> np.uint64(30))) * _FIRST
     words = (words ^ (words >> np.uint64(27))) * _SECOND
@@ -44,7 +45,7 @@ def _mixed(words: U64) -> U64:
 
 
 def between(drawn: U64, low: Any, high: Any, part: int = 0) -> Ints:
-    """Whole numbers from low to high, both included; `part` 0 and 1 are two halves of a draw that know nothing of each other."""
+    """Return whole numbers from low to high, both included. `part` 0 and 1 are independent halves of a draw."""
     word = (drawn >> np.uint64(32)) if part == 0 else (drawn & _LOW)
     low = np.asarray(low, np.int64)
     many = (np.asarray(high, np.int64) - low + 1).astype(np.uint64)
@@ -53,12 +54,12 @@ def between(drawn: U64, low: Any, high: Any, part: int = 0) -> Ints:
 
 
 def share(drawn: U64) -> npt.NDArray[np.float64]:
-    """From 0 to less than 1."""
+    """Return numbers in [0, 1)."""
     return (drawn >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def shaken(marks: U32, moment: int, into: U32, room: U32) -> U32:
-    """32 random bits per mark and moment, in place: the one draw that is made for every report there is."""
+    """Write 32 random bits per mark and moment into `into`. This is the only draw for every report, so it is fast."""
     np.add(marks, np.uint32(moment), out=into)
     for factor, shift in ((0x7FEB352D, 15), (0x846CA68B, 16)):
         np.multiply(into, np.uint32(factor), out=into)

@@ -1,9 +1,9 @@
-"""Who enters: cars with all that they bring along, a minute of them at a time.
+"""Cars that enter, with all their properties, one minute at a time.
 
-One car in some nine was here before: it has the number of one that made a short trip and has left, on this expressway or on
-another. Which one follows from its own number: D numbers earlier, s expressways further. The pair (D, s) is chosen by the
-remainder of its number, and every D is a multiple of the number of pairs, so no two come back as the same car; one that comes
-back makes no short trip, so nobody comes back twice.
+About one car in nine returns: it has the number of a car that made a short trip on this or another expressway and has
+left. That number follows from the car's own number: D numbers earlier, s expressways further. The remainder of the
+car's number selects the pair (D, s), and every D is a multiple of the number of pairs, so no two cars return as the
+same car. A returning car makes no short trip, so no car returns twice.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from headrace_linearroad.generating.draws import Ints, between, draw, salt
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import CARS, EVERY, LENGTH, MILE, RAMP_FEET, RAMP_ON, SEGMENTS, STAGE
 
-BACK = ((600, 0), (420, 1), (780, 2), (1020, -1))  # seconds earlier, more or less; expressways further
-GONE = 61  # seconds at least before a car comes back
+BACK = ((600, 0), (420, 1), (780, 2), (1020, -1))  # approximate seconds earlier; expressways further
+GONE = 61  # minimum seconds before a car returns
 CRUISE = 9  # miles per hour between the slowest and the fastest driver
-SPEEDS = (20, 32)  # on the ramp
+SPEEDS = (20, 32)  # miles per hour on the ramp
 
 
 @dataclass(frozen=True)
 class Arrivals:
-    """Cars that enter within a minute, in order of their seconds."""
+    """Cars that enter within a minute, sorted by second."""
 
     minute: int
-    bounds: Ints  # where those of a second begin, and where the last ends
+    bounds: Ints  # the first car of each second, and the end
     cars: dict[str, Ints]
 
     def of(self, second: int) -> dict[str, Ints]:
@@ -38,7 +38,7 @@ class Arrivals:
 
 
 class Entering:
-    """Cars of any expressway, by number: even numbers go east, odd ones west."""
+    """The entering cars of any expressway. Even numbers drive east, odd ones west."""
 
     def __init__(self, settings: Settings, demand: Demand) -> None:
         self.settings, self.demand, self.trips = settings, demand, Trips(settings.seed)
@@ -47,7 +47,7 @@ class Entering:
         self._ways = np.array([len(settings.ways(xway)) for xway in range(settings.roads)])
 
     def minute(self, minute: int, xways: Ints, direction: int) -> Arrivals:
-        """Expressways lie one behind the other, as `xways` says, 100 miles each."""
+        """Return the cars of a minute. Their places count along the expressways `xways`, 100 miles each."""
         seed, before = self.settings.seed, self.demand.before(minute)
         numbers = np.arange(before[0], before[-1])
         numbers = numbers[numbers % 2 == direction]
@@ -70,7 +70,7 @@ class Entering:
         return Arrivals(minute, np.searchsorted(numbers, before) * len(xways), cars)
 
     def _mile(self, minute: int, xway: Ints, reports: Ints, drawn: npt.NDArray[np.uint64]) -> Ints:
-        """Where the road is long enough for the trip, as traffic is."""
+        """Return the mile of entry, such that the rest of the road is long enough for the trip in this traffic."""
         miles = usual_miles(reports * EVERY, self.demand.fullness(minute * 60)).astype(np.int64)
         return between(drawn, np.where(xway == 0, STAGE, 0), np.maximum(SEGMENTS - 3 - miles, STAGE + 2))
 

@@ -1,10 +1,11 @@
-"""The ten weeks before: what cars paid on a day, and how traffic was in each segment and minute.
+"""Histories of the ten weeks before: the tolls of cars by day, and the traffic of segments by minute.
 
-Both are functions of what is asked, so that a history that holds only what the questions of the data need is a part of the
-complete one, row by row, and any of its rows can be made alone.
+Each row is a function of its key. So a history with only the rows that the questions need is a subset of the complete
+one, and any row can be generated alone.
 
-A car's day has one row: mostly on its own expressway, sometimes on the next one, so that some questions find none. Of a
-segment's minute, the rows of a day or of all days may be missing, or say that nobody moved (lav 0) or was there (lav -1).
+A car has one row per day: mostly on its own expressway, sometimes on the next one, so that some questions have no
+answer. For a minute of a segment, the rows of one day or of all days may be missing, or have lav 0 (all cars stood) or
+lav -1 (no car).
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from headrace_linearroad.generating.rows import as_array, numbers
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import CARS, DAYS, EAST, MINUTES, SEGMENTS, WEEKDAYS, WEST
 
-ELSEWHERE = 8  # one car's day in so many was on the next expressway
-FORGOTTEN = 16  # and one in so many that are asked for is left out, where only what is needed is written
+ELSEWHERE = 8  # one car's day in this many is on the next expressway
+FORGOTTEN = 16  # one needed row in this many is left out of a history of needed rows
 MOST_TOLL = 98
-AT_ONCE = 8_192  # cars whose days are made together
-GAPS = 40  # one segment's minute in so many has no rows; as many have only lav 0, and as many only lav -1
-DAY_GAPS = 50  # the same, of the rows of single days
+AT_ONCE = 8_192  # cars whose days are generated together
+GAPS = 40  # one segment's minute in this many has no rows; as many have only lav 0, and as many only lav -1
+DAY_GAPS = 50  # the same for the rows of single days
 HOUR = 3_600_000  # milliseconds
 
 ROADS_AT_ONCE = 16
-KEY = ("xway", "dir", "seg", "min", "day")  # of a row, in the order of rows
+KEY = ("xway", "dir", "seg", "min", "day")  # key of a row, in sort order
 SIZES = {"dir": 2, "seg": SEGMENTS, "min": MINUTES + 1, "day": DAYS + WEEKDAYS + 1}
 
 Columns = dict[str, Ints]
@@ -48,27 +49,27 @@ def as_table(columns: Columns, schema: pa.Schema) -> pa.Table:
 
 
 class Tolls:
-    """What cars paid: a row for each car and day, except for cars that no history knows."""
+    """The history of tolls: a row for each car and day, except for the cars in `unknown`."""
 
     def __init__(self, settings: Settings, unknown: Iterable[int]) -> None:
         self.settings, self.unknown = settings, np.array(sorted(unknown), np.int64)
         self._asked: list[Ints] = []
 
     def see(self, tuples: pa.Table) -> None:
-        """Remember what is asked."""
+        """Remember the questions for expenditures."""
         kind, vid, day = (numbers(tuples, name) for name in ("type", "vid", "day"))
         rows = np.flatnonzero(kind == EXPENDITURE)
         self._asked.append(vid[rows].astype(np.int64) * (DAYS + 1) + day[rows])
 
     def needed(self) -> Iterator[pa.Table]:
-        """By (vid, day, xway), those that were asked for; a few of them are missing."""
+        """Yield the rows that the questions need, except a few, sorted by (vid, day, xway)."""
         asked = np.unique(np.concatenate(self._asked)) if self._asked else np.empty(0, np.int64)
         vid, day = np.divmod(asked, DAYS + 1)
         kept = (day > 0) & (draw(salt(self.settings.seed, "forgotten"), vid, day) % np.uint64(FORGOTTEN) != 0)
         yield self._rows(vid[kept], day[kept])
 
     def complete(self, demand: Demand, begin: int, end: int, actors: Iterable[int]) -> Iterator[pa.Table]:
-        """By (vid, day, xway), all days of all cars that may be on the road in [begin, end)."""
+        """Yield all days of all cars that may be on the road in [begin, end), sorted by (vid, day, xway)."""
         first = demand.entered(max(demand.first, begin - LONGEST))
         extra = np.array(sorted(actors), np.int64)
         for xway in range(self.settings.roads):
@@ -88,19 +89,19 @@ class Tolls:
 
 
 class Segments:
-    """How traffic was: by (xway, dir, seg, min, day)."""
+    """The history of segments, sorted by (xway, dir, seg, min, day)."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings, self.questions = settings, Questions(settings)
 
     def needed(self) -> Iterator[pa.Table]:
-        """What the trips that are asked about come by."""
+        """Yield the rows that the trips of the questions need."""
         for first in range(0, self.settings.roads, ROADS_AT_ONCE):
             xways = np.arange(first, min(first + ROADS_AT_ONCE, self.settings.roads))
             yield self._table(self._reached(np.repeat(xways, self.settings.trips)))
 
     def complete(self) -> Iterator[pa.Table]:
-        """A table per segment."""
+        """Yield all rows, one table per segment."""
         grid = np.meshgrid(np.arange(1, MINUTES + 1), np.arange(1, DAYS + 1), indexing="ij")
         minute, day = (column.ravel() for column in grid)
         for xway, direction, seg in product(range(self.settings.roads), (EAST, WEST), range(SEGMENTS)):
@@ -113,7 +114,7 @@ class Segments:
         return as_table({name: column[there] for name, column in (keys | rows).items()}, SEGMENT_HISTORY)
 
     def _rows(self, keys: Columns) -> Columns:
-        """lav, cnt and toll, and whether there is a row at all."""
+        """Return lav, cnt and toll, and whether the row exists."""
         seed, day = self.settings.seed, keys["day"]
         always = draw(salt(seed, "minutes"), *(keys[name] for name in KEY if name != "day"))
         drawn = draw(salt(seed, "days"), always.view(np.int64), day)
@@ -125,7 +126,7 @@ class Segments:
         return {"there": kind != 0, "lav": lav, "cnt": count, "toll": toll}
 
     def _reached(self, xway: Ints) -> Columns:
-        """Keys of all rows that trips look for, in their order; `xway` is that of each trip."""
+        """Return the sorted keys of all rows that trips need. `xway`: the expressway of each trip."""
         trip = self.questions.trip(xway, np.arange(len(xway)) % self.settings.trips)
         sign = np.where(trip["sinit"] <= trip["send"], 1, -1)
         far = np.abs(trip["send"] - trip["sinit"])
@@ -143,7 +144,7 @@ class Segments:
         return _unpacked(np.unique(np.concatenate(found)))
 
     def _pace(self, keys: Columns) -> Ints:
-        """Milliseconds that a segment takes, by trip; keys are by trip and day."""
+        """Return the milliseconds that each trip needs for a segment. keys: [trip, day]."""
         rows = self._rows(keys)
         moving = rows["there"].astype(bool) & (rows["lav"] > 0) & (keys["day"] <= DAYS)
         days, total = moving.sum(axis=1), (rows["lav"] * moving).sum(axis=1)
@@ -151,7 +152,7 @@ class Segments:
 
 
 def _packed(keys: Columns) -> Ints:
-    """A key as one number, in the order of keys."""
+    """Return keys as single numbers with the same order."""
     found = keys[KEY[0]]
     for name in KEY[1:]:
         found = found * SIZES[name] + keys[name]
@@ -166,7 +167,7 @@ def _unpacked(numbers: Ints) -> Columns:
 
 
 def days_of(weekday: npt.NDArray[np.int64]) -> Ints:
-    """Days of the history that are a weekday, by weekday: 69 days are at most ten; one past the end is none."""
+    """Return the days of the history with each weekday, at most ten. A day past the end of the history is a filler."""
     first = np.where(weekday == 1, WEEKDAYS, weekday - 1)  # day mod 7 + 1 is the weekday
     found: Ints = first[:, None] + WEEKDAYS * np.arange(-(-DAYS // WEEKDAYS))
     return found

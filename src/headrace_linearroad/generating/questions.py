@@ -1,8 +1,8 @@
-"""What drivers ask: one report in a hundred goes with a question. Half of them about the balance, a tenth about what a day has
-cost, the others how long a trip will take.
+"""Questions of drivers: one for every hundred reports.
 
-Trips that are asked about are a fixed number per expressway, drawn from (expressway, trip), so that the history that answers
-them has a size that does not grow with the traffic.
+Half of the questions are about balances, a tenth about the expenditure of a day, and the rest about travel times. Each
+expressway has a fixed number of trips, drawn from (expressway, trip), so the size of the history that answers them does
+not grow with the traffic.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ KINDS = np.array([BALANCE] * 5 + [EXPENDITURE] + [TRAVEL] * 4)
 
 
 class Questions:
-    """Of all expressways."""
+    """The questions of all expressways."""
 
     def __init__(self, settings: Settings) -> None:
         self.seed, self.trips = settings.seed, settings.trips
         self.filled = settings.walmart
 
     def ask(self, second: int, reports: dict[str, Ints]) -> tuple[dict[str, Ints], Ints]:
-        """A question for each of the reports, and whether it stands before them; all that are asked in a second."""
+        """Return the questions of a second, for the given reports, and whether each is placed before the reports."""
         turn = _turns(reports)
         reports = {name: column[turn < PER_WAY] for name, column in reports.items()}
         xway, vid = reports["xway"].astype(np.int64), reports["vid"]
@@ -47,7 +47,7 @@ class Questions:
         return found | {"xway": np.where(known | (kind != BALANCE), reports["xway"], NOTHING)}
 
     def trip(self, xway: Ints, trip: Ints) -> dict[str, Ints]:
-        """From where to where, on which weekday, from which minute on. The first few are those at the edges."""
+        """Return the segments, weekday and first minute of trips. The first few trips are edge cases."""
         ends, starts = (draw(salt(self.seed, what), xway, trip) for what in ("trip", "start"))
         last = SEGMENTS - 1
         drawn = {
@@ -68,7 +68,7 @@ class Questions:
 
 
 def _turns(reports: dict[str, Ints]) -> Ints:
-    """0, 1, ... within each expressway and direction, in order of the cars."""
+    """Number the reports 0, 1, ... within each expressway and direction, in order of car numbers."""
     ways = reports["xway"].astype(np.int64) * 2 + reports["dir"]
     order = np.lexsort((reports["vid"], ways))
     ordered, found = ways[order], np.empty(len(order), np.int64)

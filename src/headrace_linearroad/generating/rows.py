@@ -1,6 +1,6 @@
-"""The tuples of one second while they are gathered: a column of numbers for every field, in the widths of the files.
+"""Buffers for the tuples of one second: one array for every field, with the integer widths of the files.
 
-Reports are put down one after the other as they are made; questions come last, some before all reports and some behind.
+Reports are appended as they are generated. Questions are added last, some before all reports and some after them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from headrace_linearroad.forms import FIELDS, INPUT, NOTHING, REPORT
 from headrace_linearroad.generating.draws import Ints
 
 SECOND = 1_000_000  # microseconds
-PLACE = ("spd", "xway", "lane", "dir", "seg", "pos")  # of a car, in a report
+PLACE = ("spd", "xway", "lane", "dir", "seg", "pos")  # fields of a car's place in a report
 QUESTION = ("qid", "sinit", "send", "dow", "tod", "day")
 DTYPES: dict[str, Any] = {name: INPUT.field(name).type.to_pandas_dtype() for name in FIELDS}
 
 
 class Rows:
-    """Room for so many reports and questions at most."""
+    """Buffers with space for at most `reports` reports and `questions` questions."""
 
     def __init__(self, second: int, reports: int, questions: int) -> None:
         self.second, self._begin, self._end = second, questions, questions
@@ -28,7 +28,7 @@ class Rows:
         self.columns = {name: np.empty(most, DTYPES[name]) for name in ("type", "vid", *PLACE, *QUESTION)}
 
     def take(self, count: int) -> slice:
-        """The next so many reports, whose vid and place are to be set."""
+        """Reserve the next `count` reports. The caller sets their vid and place."""
         where = self._next(count)
         self.columns["type"][where] = REPORT
         for name in QUESTION:
@@ -45,7 +45,7 @@ class Rows:
             self.columns[name][where] = reports[name]
 
     def ask(self, asked: dict[str, Ints], before: Ints) -> None:
-        """Questions with all their fields, and which of them stand before the reports; when all reports are there."""
+        """Add questions, some before and some after the reports. Call it after all reports are added."""
         ahead = int(np.count_nonzero(before))
         self._begin -= ahead
         for where, which in (
@@ -69,11 +69,11 @@ class Rows:
 
 
 def as_array(column: Ints, kind: pa.DataType) -> pa.Array:
-    """Without a copy."""
+    """Return an Arrow array on the same memory."""
     return pa.Array.from_buffers(kind, len(column), [None, pa.py_buffer(column)])
 
 
 def numbers(table: pa.Table, name: str) -> Ints:
-    """A column of a table as above, without a copy, and without pandas, which Arrow's own way loads."""
+    """Return a column as a NumPy array without a copy, and without pandas, which Arrow's own conversion imports."""
     column = table[name].chunk(0)
     return np.frombuffer(column.buffers()[1], DTYPES[name])[column.offset : column.offset + len(column)]

@@ -1,4 +1,4 @@
-"""What can be chosen of traffic; checked when it is made."""
+"""Settings of the traffic, validated on creation."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ MOST_TRIPS = 100_000
 
 @dataclass(frozen=True)
 class Settings:
-    """Traffic of `expressways` (a half: the last has eastbound lanes only).
+    """Settings of the traffic of `expressways` (with a half, the last one has only eastbound lanes).
 
-    density: tuples per second and expressway, from the beginning on; None: rising as in official data. plain: without the
-    rare cases that are planted. trips: which are asked about, per expressway.
+    density: constant tuples per second and expressway; None: rising as in official data. plain: omit the planted rare
+    cases. trips: number of different trips in travel time questions, per expressway.
     """
 
     expressways: float = 1
@@ -32,26 +32,26 @@ class Settings:
 
     def __post_init__(self) -> None:
         if not (0.5 <= self.expressways <= MOST and self.expressways * 2 == int(self.expressways * 2)):
-            msg = f"there can be 0.5 to {MOST:,} expressways, in steps of a half; found {self.expressways:g}"
+            msg = f"the number of expressways must be 0.5 to {MOST:,}, in steps of a half; found {self.expressways:g}"
             raise WorkloadError(msg)
         if self.density is not None and not 1 <= self.density <= DENSEST:
             msg = f"the density must be 1 to {DENSEST:,} tuples per second and expressway; found {self.density:g}"
             raise WorkloadError(f"{msg}; full density is {FULL:,}")
         if self.style not in STYLES:
-            raise WorkloadError(f"there is no style {self.style!r}; known are {', '.join(STYLES)}")
+            raise WorkloadError(f"there is no style {self.style!r}; expected one of {', '.join(STYLES)}")
         if not 1 <= self.trips <= MOST_TRIPS:
-            raise WorkloadError(f"there can be 1 to {MOST_TRIPS:,} trips to ask about; found {self.trips}")
+            raise WorkloadError(f"the number of trips must be 1 to {MOST_TRIPS:,}; found {self.trips}")
 
     @property
     def roads(self) -> int:
-        """Numbers of expressways are less than this."""
+        """The number of expressways, rounded up."""
         return math.ceil(self.expressways)
 
     def ways(self, xway: int) -> tuple[int, ...]:
-        """Directions that an expressway has."""
+        """Return the directions of an expressway."""
         return (EAST, WEST) if xway + 1 <= self.expressways else (EAST,)
 
     @property
     def walmart(self) -> bool:
-        """An exit may be the first report from a segment; questions repeat the fields of a report."""
+        """Whether an exit may be the first report from a segment, and questions repeat the fields of a report."""
         return self.style == "walmart"

@@ -1,8 +1,8 @@
-"""How fast traffic flows, by expressway, direction, mile and minute: free here, crawling there.
+"""Speed limits of traffic by expressway, direction, mile and minute, including jams.
 
-Jams are hills of a landscape over (mile, minute) that is drawn at the corners of a grid and is smooth in between; the denser
-traffic is, the lower the hills that slow it down. Nothing depends on where cars are: they gather by themselves where they
-are slow, because as many come as before.
+Jams are the hills of a random landscape over (mile, minute), which is drawn at the corners of a grid and interpolated
+smoothly. The denser the traffic, the lower the hills that cause a jam. The landscape does not depend on the cars: they
+accumulate in slow places because the inflow stays the same.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from headrace_linearroad.generating.draws import Ints, draw, salt, share
 from headrace_linearroad.generating.world import SEGMENTS
 
 FREE, CRAWL = 64, 20  # miles per hour
-WIDE, LASTS = 8, 20  # miles and minutes between two corners
-DEEP = 3.0  # how steep the sides of a jam are
-FROM = 0.4  # height of what jams at full density
+WIDE, LASTS = 8, 20  # miles and minutes between two grid corners
+DEEP = 3.0  # steepness of the sides of a jam
+FROM = 0.4  # height above which traffic jams at full density
 
 Floats = npt.NDArray[np.float64]
 
@@ -26,7 +26,7 @@ def _smooth(at: Floats) -> Floats:
 
 
 def heights(seed: int, xways: Ints, direction: int, minute: int) -> Floats:
-    """Of the landscape: expressways by miles."""
+    """Return the heights of the landscape: [expressway, mile]."""
     across, along = np.divmod(np.arange(SEGMENTS), WIDE)
     corner, late = divmod(minute, LASTS)
     corners = np.arange(across[-1] + 2)
@@ -39,7 +39,7 @@ def heights(seed: int, xways: Ints, direction: int, minute: int) -> Floats:
 
 
 def limits(seed: int, xways: Ints, direction: int, minute: int, fullness: float) -> Ints:
-    """Miles per hour, expressways by miles; fullness: 1 is full density."""
+    """Return the limits in miles per hour: [expressway, mile]. fullness: 1 is full density."""
     over = (heights(seed, xways, direction, minute) - (1 - (1 - FROM) * fullness)) * DEEP
     jammed = np.clip(over, 0, 1)
     return np.rint(FREE - (FREE - CRAWL) * jammed).astype(np.int32)

@@ -1,7 +1,7 @@
 """The traffic of some expressways, second by second.
 
-The tuples of a second follow from the settings and the second alone: a part of the three hours has the same ones, because it
-lets those drive, unheard, who are still under way when it begins.
+The tuples of a second depend only on the settings and the second. To generate a part of the three hours, the traffic
+before it is simulated without output, for as long as a car can be on the road.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from headrace_linearroad.generating.rows import Rows
 from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.world import EAST, EVERY, PER_SECOND, WEST
 
-TOGETHER = 16  # expressways whose cars are moved at once: their columns fit into a processor's cache
+TOGETHER = 16  # expressways whose cars are moved at once: their columns fit in a CPU cache
 
 
 class Way:
-    """Cars of some expressways, one behind the other, that go in one direction; and the minute that they live in."""
+    """The cars of some expressways in one direction, and the speed limits and arrivals of their current minute."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Way:
         self.limits = limits.ravel()
 
     def count(self, second: int) -> int:
-        """Reports of a second that is to come next."""
+        """Return the number of reports of the next second."""
         if self.arrivals.minute != second // 60:
             self._turn(second // 60)
         return self.cars.rounds[second % EVERY].count + len(self.arrivals.of(second)["vid"])
@@ -64,7 +64,7 @@ class Way:
 
 
 class Traffic:
-    """Of all expressways, or of some of them."""
+    """The traffic of all expressways, or of those in `xways`."""
 
     def __init__(self, settings: Settings, xways: range | None = None) -> None:
         self.settings = settings
@@ -75,7 +75,7 @@ class Traffic:
         self.cast = Cast(settings, self.xways, self.demand.first)
 
     def seconds(self, begin: int, end: int, tell: Callable[[], None] = lambda: None) -> Iterator[tuple[int, pa.Table]]:
-        """(second, its tuples), one after the other; those without a tuple too. `tell` is called while nothing comes yet."""
+        """Yield (second, its tuples), also for seconds without tuples. `tell` is called before the first one."""
         ways = self._ways()
         for second in range(max(self.demand.first, begin - LONGEST), begin):
             for way in ways:

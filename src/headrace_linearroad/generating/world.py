@@ -1,7 +1,7 @@
-"""The world of Linear Road in numbers, as far as traffic needs them, and who has which number.
+"""Constants of Linear Road's world that traffic needs, and the ranges of car and question numbers.
 
-Places are given along the way that a car drives: one that is `way` feet from where its direction begins is at `pos = way`
-eastbound and at `527999 - way` westbound. So whatever holds for one direction holds for the other, mirrored.
+A place is given as `way`, the feet from where its direction begins. Its position is `pos = way` eastbound and
+`pos = 527999 - way` westbound, so both directions share the same code.
 """
 
 from __future__ import annotations
@@ -11,23 +11,23 @@ from typing import Any
 MILE = 5280  # feet
 SEGMENTS = 100
 LENGTH = MILE * SEGMENTS
-FEET = 44  # that one mile per hour makes in 30 s
+FEET = 44  # distance in 30 s at one mile per hour
 EVERY = 30  # seconds between two reports of a car
 FASTEST = 100  # miles per hour
-HOURS = 10_800  # seconds that the benchmark lasts: three hours
+HOURS = 10_800  # duration of the benchmark in seconds: three hours
 EAST, WEST = 0, 1
 RAMP_ON, RAMP_OFF = 0, 4  # lanes
-RAMP_FEET, EXIT_FEET = 1000, 1300  # how long the ramps are, at the beginning and at the end of a segment
-STAGE = 5  # miles at the beginning of expressway 0, both ways, that only cars with a part to play enter
+RAMP_FEET, EXIT_FEET = 1000, 1300  # lengths of the ramps at the beginning and end of a segment
+STAGE = 5  # miles at the beginning of expressway 0, in both directions, that only scripted cars enter
 
-MOST = 2000  # expressways
-CARS = 2**19  # numbers that the cars of an expressway have: vid = xway * CARS + number
-ACTORS = CARS - 2**16  # from here on they are cars with a part to play
-QUESTIONS = 2**20  # numbers that the questions of an expressway have
-PER_SECOND = 96  # of them a second has so many:
-PER_WAY = 40  # for each direction, and the rest for cars with a part to play
+MOST = 2000  # largest number of expressways
+CARS = 2**19  # car numbers per expressway: vid = xway * CARS + number
+ACTORS = CARS - 2**16  # numbers from here on are for scripted cars
+QUESTIONS = 2**20  # question numbers per expressway
+PER_SECOND = 96  # question numbers per expressway and second
+PER_WAY = 40  # of these, numbers for each direction; the rest is for scripted cars
 
-DAYS, WEEKDAYS, MINUTES = 69, 7, 1440  # of the histories
+DAYS, WEEKDAYS, MINUTES = 69, 7, 1440  # dimensions of the histories
 
 
 def position(way: Any, direction: int) -> Any:

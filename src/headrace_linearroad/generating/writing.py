@@ -1,6 +1,6 @@
-"""Generated tuples in files: one of columns for every second, or all as one text; the histories; what was planted.
+"""Writer of generated traffic: tuples as one Arrow file per second or as one text, histories, and planted cases.
 
-A file is whole when its name appears. A folder is whole when `_complete.json` is in it, which is written last.
+A file gets its name when it is complete. A folder is complete when it has `_complete.json`, which is written last.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ from headrace_linearroad.generating.settings import Settings
 from headrace_linearroad.generating.traffic import Traffic
 from headrace_linearroad.generating.world import HOURS
 
-FORM = 1  # of what _complete.json says
+FORM = 1  # format number of _complete.json
 TRUTH = "truth.json"
 HISTORIES = ("needed", "complete", "none")
-BYTES = {"columns": 37, "text": 50}  # of a tuple, about
-LEVEL = 4  # of compression: ten times faster than the highest, a sixth larger
+BYTES = {"columns": 37, "text": 50}  # approximate bytes per tuple
+LEVEL = 4  # gzip level: ten times faster than the highest, and output a sixth larger
 TEXT = csv.WriteOptions(include_header=False, quoting_style="none")
 
 
 @dataclass(frozen=True)
 class Job:
-    """Which part of the three hours, and how it is written. text: the name of one file, compressed if it ends in .gz."""
+    """The part of the three hours to write, and how. text: name of one text file, compressed if it ends in .gz."""
 
     begin: int = 0
     seconds: int = HOURS
@@ -58,12 +58,12 @@ class Job:
 
     def __post_init__(self) -> None:
         if not 0 <= self.begin < HOURS:
-            raise WorkloadError(f"the three hours are the seconds 0 to {HOURS - 1:,}; cannot begin at {self.begin}")
+            raise WorkloadError(f"the first second must be 0 to {HOURS - 1:,} (three hours); found {self.begin}")
         if not 1 <= self.seconds <= HOURS - self.begin:
-            msg = f"from second {self.begin} on there are 1 to {HOURS - self.begin:,} seconds; found {self.seconds}"
-            raise WorkloadError(msg)
+            msg = f"the length must be 1 to {HOURS - self.begin:,} seconds from second {self.begin}"
+            raise WorkloadError(f"{msg}; found {self.seconds}")
         if self.history not in HISTORIES:
-            raise WorkloadError(f"there is no history {self.history!r}; known are {', '.join(HISTORIES)}")
+            raise WorkloadError(f"there is no history {self.history!r}; expected one of {', '.join(HISTORIES)}")
         if self.text is not None:
             self._check_text(self.text)
 
@@ -76,7 +76,7 @@ class Job:
             or name in (TRUTH, HISTORY)
             or name.endswith(".arrow")
         ):
-            msg = f"{name!r} cannot be the text's name; give that of a file in the folder, such as 'cars.dat' or 'cars.dat.gz'"
+            msg = f"{name!r} cannot be the text's name; give a file name such as 'cars.dat' or 'cars.dat.gz'"
             raise WorkloadError(msg)
 
     @property
@@ -90,7 +90,7 @@ class Job:
 
 @dataclass
 class Written:
-    """What there is so far."""
+    """Counts of what is written so far."""
 
     seconds: int = 0
     files: int = 0
@@ -104,7 +104,7 @@ class Written:
 
 
 def expected(settings: Settings, job: Job) -> int:
-    """Tuples, about."""
+    """Return the approximate number of tuples."""
     seconds = np.arange(job.begin, job.end)
     return round(float(Demand(settings.density).tuples(seconds).sum()) * settings.expressways)
 
@@ -112,19 +112,19 @@ def expected(settings: Settings, job: Job) -> int:
 def write(
     settings: Settings, folder: Path, job: Job, tell: Callable[[Written, str], None] = lambda *_: None
 ) -> Written:
-    """All of it, in a new or empty folder. `tell` hears what there is and what is being done, time and again."""
+    """Write everything to a new or empty folder. `tell` is called with the progress and the current activity."""
     folder = new_folder(folder)
     _has_room(settings, folder, job)
     traffic, written = Traffic(settings), Written()
     tolls = Tolls(settings, traffic.cast.unknown)
     with _sink(folder, job) as put:
-        for second, table in traffic.seconds(job.begin, job.end, lambda: tell(written, "cars get under way")):
+        for second, table in traffic.seconds(job.begin, job.end, lambda: tell(written, "preparing cars on the road")):
             written.add(table, put(second, table))
             if job.history == "needed":
                 tolls.see(table)
             tell(written, "")
     if job.history != "none":
-        write_histories(traffic, tolls, folder, job, lambda: tell(written, "histories are written"))
+        write_histories(traffic, tolls, folder, job, lambda: tell(written, "writing histories"))
     write_json(folder / TRUTH, traffic.cast.truth(job.begin, job.end))
     write_json(folder / COMPLETE, _summary(settings, job, written))
     return written
@@ -136,14 +136,14 @@ def _summary(settings: Settings, job: Job, written: Written) -> dict[str, Any]:
 
 
 def _has_room(settings: Settings, folder: Path, job: Job) -> None:
-    """Before hours of work, not after them."""
+    """Raise now if the disk is too small, not after hours of work."""
     if job.is_packed:
         return
     needed = expected(settings, job) * BYTES["columns" if job.text is None else "text"]
     free = shutil.disk_usage(folder).free
     if needed > free:
-        msg = f"this takes some {needed / 1e9:,.1f} GB, and there are {free / 1e9:,.1f} GB free in {str(folder)!r}"
-        raise WorkloadError(f"{msg}; make fewer expressways or seconds")
+        msg = f"this needs some {needed / 1e9:,.1f} GB, but only {free / 1e9:,.1f} GB are free in {str(folder)!r}"
+        raise WorkloadError(f"{msg}; generate fewer expressways or seconds")
 
 
 # --- tuples -----------------------------------------------------------------------------------------------------------
@@ -151,7 +151,7 @@ def _has_room(settings: Settings, folder: Path, job: Job) -> None:
 
 @contextmanager
 def _sink(folder: Path, job: Job) -> Iterator[Callable[[int, pa.Table], int]]:
-    """Where the tuples of a second go; says how many files that made."""
+    """Yield a function that writes the tuples of a second and returns the number of new files."""
     if job.text is None:
         yield lambda second, table: put_columns(folder, second, table)
         return
@@ -177,7 +177,7 @@ def put_columns(folder: Path, second: int, table: pa.Table) -> int:
 
 
 def history_paths(folder: Path, job: Job) -> tuple[Path, Path]:
-    """Tolls and segments."""
+    """Return the paths of the histories of tolls and of segments."""
     suffix = ".arrow" if job.text is None else ".csv.gz" if job.is_packed else ".csv"
     tolls, segments = (Path(folder, HISTORY, name).with_suffix(suffix) for name in (TOLLS, SEGMENTS))
     return tolls, segments
@@ -203,13 +203,13 @@ def write_histories(traffic: Traffic, tolls: Tolls, folder: Path, job: Job, tell
 
 @contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """A path to write to; the file has its name when it is whole, and there is nothing of one that cannot be."""
+    """Yield a temporary path, and rename it when the file is complete. After an error the file is deleted."""
     hidden = path.with_name(f"_{path.name}")
     try:
         yield hidden
         hidden.rename(path)
     except OSError as error:
-        full = "; free some space, or make less" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
+        full = "; free some space, or generate less" if error.errno in (errno.ENOSPC, errno.EDQUOT) else ""
         raise WorkloadError(f"cannot write {str(path)!r}: {error.strerror or error}{full}") from None
     finally:
         hidden.unlink(missing_ok=True)

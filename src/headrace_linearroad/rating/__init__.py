@@ -1,12 +1,12 @@
-"""How many expressways a machine bears: traffic offered as time goes by, the age of every answer, and a judge of every row.
+"""The rating: the number of expressways that a machine can serve with every answer in time and every row right.
 
-making      a process that makes the traffic, piece by piece: a large rating fits the disk
-offering    a process that does nothing but publish what was made, each second when it is due
-trial       one number of expressways: warm-up, clock, answers, end
-parts       who takes which share of processor and memory
-responses   when each answer was there, against its limit
-judging     every row of it, judged some expressways at a time
-model       what other numbers of cores would bear
-searching   the largest number that holds
-show        the command;  report, charts    its page
+making      the process that generates the traffic, piece by piece, so that a large rating fits the disk
+offering    the feeder process, which only publishes each second of traffic when it is due
+trial       the rating of one number of expressways: warm-up, clock, answers, end
+parts       processor time and memory of each part of the system
+responses   the response time of each answer, compared with its limit
+judging     the judgement of every row, some expressways at a time
+model       an estimate of the expressways for other numbers of cores
+searching   the search for the largest number that holds
+show        the command;  report: the HTML page
 """

@@ -1,4 +1,4 @@
-"""Where a rating's time and room went: processor seconds by part, phases of epochs, memory, state, all over time."""
+"""Accounting of a rating: processor seconds by part, phases of epochs, memory and state over time."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from headrace_linearroad.rating.making import Counts
 from headrace_linearroad.rating.parts import DRIVER, FEEDER, JVM, PARTS, WORKERS, Parts, between
 
 OPERATORS = {"apply-1": "roads", "apply-2": "accounts", "apply-3": "expenditures", "apply-4": "travel times"}
-"""As the engine counts the processors of the query."""
+"""The engine's operator names, with the names of the query's processors."""
 
 
 def account(listening: Listening, parts: Parts, notes: dict[str, Any], offered: Counts, speed: float) -> dict[str, Any]:
-    """Of the time that the clock ran, for JSON."""
+    """Return the accounts of the rated time, for JSON."""
     start = listening.start or 0.0
     epochs = [epoch for epoch in listening.epochs if epoch["at"] > start]
     first, last = notes.get("first", parts.samples[0]), notes.get("last", parts.samples[-1])
@@ -43,7 +43,7 @@ def account(listening: Listening, parts: Parts, notes: dict[str, Any], offered: 
 
 
 def _stages(cpu: dict[str, float], epochs: list[dict[str, Any]]) -> dict[str, float]:
-    """Processor seconds. What workers take beside their tasks is Spark's side of them: pickling, pipes, waiting."""
+    """Return processor seconds by stage. Workers outside their tasks spend them on Spark: pickling, pipes, waiting."""
 
     def total(name: str) -> float:
         return float(sum(epoch["cpu"].get(name, 0.0) for epoch in epochs))
@@ -77,7 +77,7 @@ def _spread(values: list[float]) -> dict[str, float]:
 
 
 def _state(listening: Listening, offered: Counts) -> dict[str, Any]:
-    """At the end: bytes, by operator, and for each car on the road."""
+    """Return the bytes of state at the end: in all, by operator, and per car on the road."""
     last = next((epoch for epoch in reversed(listening.epochs) if epoch["second"] >= 0), None)
     if last is None:
         return {}

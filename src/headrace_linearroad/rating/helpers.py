@@ -1,4 +1,4 @@
-"""Processes beside the run that end with it: each is told what to do in one JSON, and says how it goes in lines of JSON."""
+"""Helper processes of a rating, which end with it. Each gets its job as one JSON, and reports in lines of JSON."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from typing import IO, Any
 
 from headrace.errors import HeadraceError, WorkloadError
 
-POLL = 0.2  # seconds between two looks whether somebody wants to end
-PATIENCE = 5.0  # seconds that a process has to end
+POLL = 0.2  # seconds between two checks for a stop request
+PATIENCE = 5.0  # seconds to wait for a process to end before it is killed
 
 Job = dict[str, Any]
 
 
 class Stopped(Exception):
-    """Somebody wants to end."""
+    """Raised when the user has requested a stop."""
 
 
 class Helper:
-    """A module of ours in a process of its own. A Ctrl-C on the terminal does not reach it: who started it ends it."""
+    """A headrace module in a separate process. Ctrl-C on the terminal does not reach it; the parent ends it."""
 
     def __init__(self, module: str, job: Job, errors: Path) -> None:
         self._errors = errors
@@ -42,7 +42,7 @@ class Helper:
         self._rest = b""
 
     def say(self, words: Any) -> None:
-        """To it: a line."""
+        """Send a line to the process."""
         assert self._process.stdin is not None
         try:
             self._process.stdin.write(json.dumps(words).encode() + b"\n")
@@ -51,7 +51,7 @@ class Helper:
             raise self._failed() from None
 
     def said(self, stop: Callable[[], bool], *, wait: bool = True) -> Iterator[Any]:
-        """What it says, line by line, until it ends; without waiting, None whenever it has said nothing more."""
+        """Yield its lines until it ends. Without `wait`, yield None whenever there is no further line."""
         assert self._process.stdout is not None
         handle = self._process.stdout.fileno()
         while True:
@@ -75,7 +75,7 @@ class Helper:
         return self._process.poll() is not None
 
     def check(self) -> None:
-        """Raise what ended it, if something has."""
+        """Raise if the process has failed."""
         if self._process.poll() not in (None, 0):
             raise self._failed()
 
@@ -98,7 +98,7 @@ class Helper:
 
 
 def _closed(pipe: IO[bytes]) -> None:
-    with suppress(BrokenPipeError):  # it may have ended before it read all
+    with suppress(BrokenPipeError):  # the process may have ended before it read everything
         pipe.close()
 
 
@@ -117,26 +117,26 @@ def helper(module: str, job: Job, errors: Path) -> Iterator[Helper]:
         found.close()
 
 
-# --- within one -------------------------------------------------------------------------------------------------------
+# --- inside a helper process ------------------------------------------------------------------------------------------
 
 
 def told(line: Any) -> None:
-    """To whoever started this process."""
+    """Send a line to the parent process."""
     print(json.dumps(line), flush=True)
 
 
 def serve(work: Callable[[Job], None]) -> None:
-    """The whole of such a process."""
+    """Run a helper process: read the job, do the work, report errors."""
     try:
         work(json.loads(sys.argv[1]))
-    except BrokenPipeError:  # whoever started it is gone
+    except BrokenPipeError:  # the parent has ended
         sys.exit(1)
     except (HeadraceError, OSError) as error:
         told({"error": str(error)})
 
 
 class Seldom:
-    """Whether it is time to say something again."""
+    """A callable that returns True at most once every `seconds` seconds."""
 
     def __init__(self, seconds: float = 0.5) -> None:
         self._seconds, self._said = seconds, time.monotonic()

@@ -1,8 +1,9 @@
-"""A rating that waits for its judgement, in its own folder: it may be interrupted, killed even, and goes on with what is left.
+"""The state of a rating between its run and the end of its judgement, in the rating's folder. It survives interruption
+and kill.
 
-unjudged.json   what was offered, and the result but for the verdict: written once, before the first row is judged
-judged          a line of JSON for each group of expressways that was judged; one that was being written does not count
-answers, work/history   what is judged, and by what
+unjudged.json           the offered input, and the result without the verdict; written once, before the first row is
+checked judged                  a line of JSON for each judged group of expressways; an incomplete last line is ignored
+answers, work/history   the rows to judge, and the histories for it
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ UNJUDGED, JUDGED, ANSWERS, WORK = "unjudged.json", "judged", "answers", "work"
 
 @dataclass(frozen=True)
 class Judgement:
-    """Of the rating in a folder."""
+    """The judgement of the rating in a folder."""
 
     folder: Path
     settings: Settings
     offered: Counts
-    result: dict[str, Any]  # all of it but the verdict
+    result: dict[str, Any]  # the result without the verdict
 
     def write(self) -> None:
-        """From now on it can be continued."""
+        """Write the state. From now on the judgement can be resumed."""
         told = {"settings": asdict(self.settings), "offered": asdict(self.offered), "result": self.result}
         hidden = self.folder / f"_{UNJUDGED}"
         hidden.write_text(json.dumps(told) + "\n")
         hidden.rename(self.folder / UNJUDGED)
 
     def judge(self, stop: Callable[[], bool], tell: Callable[[str], None]) -> dict[str, Any]:
-        """The result with its verdict."""
+        """Judge the rows and return the result with its verdict."""
         began, answers = time.monotonic(), self.folder / ANSWERS
         kept = self._kept()
         with open(self.folder / JUDGED, "a") as file:
@@ -70,7 +71,7 @@ class Judgement:
         return self.result | {"judged": judged, "held": held(self.result, judged)}
 
     def end(self) -> None:
-        """Nothing waits any more."""
+        """Delete the state after the judgement is complete."""
         for name in (UNJUDGED, JUDGED):
             (self.folder / name).unlink(missing_ok=True)
         shutil.rmtree(self.folder / WORK, ignore_errors=True)
@@ -88,23 +89,23 @@ def waits(folder: Path) -> bool:
 
 
 def read(folder: Path) -> Judgement:
-    """The one that waits in a folder."""
+    """Read the unfinished judgement in a folder."""
     try:
         found = json.loads((folder / UNJUDGED).read_text())
         return Judgement(folder, Settings(**found["settings"]), Counts(**found["offered"]), found["result"])
     except FileNotFoundError:
-        msg = f"no rating waits to be judged in {str(folder)!r}: there is no {UNJUDGED}; give the --out of a rating that was interrupted while it was judged"
-        raise WorkloadError(msg) from None
+        msg = f"{str(folder)!r} has no rating to judge: there is no {UNJUDGED}"
+        raise WorkloadError(f"{msg}; give the --out of a rating that was interrupted while it was judged") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise WorkloadError(f"{str(folder / UNJUDGED)!r} cannot be read: {error}; rate again") from None
 
 
 def held(result: Mapping[str, Any], judged: Mapping[str, Any] | None) -> bool:
-    """Every limit kept, and every row right."""
+    """Return whether every limit was kept and every row is right."""
     in_time = all(output["held"] for output in result["outputs"].values())
     return bool(in_time and result["given_up"] is None and judged is not None and judged["ok"])
 
 
 def _rows(folder: Path) -> int:
-    """In all files of an output, by their footers."""
+    """Return the number of rows in all files of an output, from their footers."""
     return sum(pq.read_metadata(file).num_rows for file in judging.published(folder))

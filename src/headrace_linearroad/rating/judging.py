@@ -1,13 +1,14 @@
-"""Every row of a rating, judged some expressways at a time, so that the memory it takes does not depend on their number.
+"""The judgement of every row of a rating, one group of expressways at a time, so that memory does not grow with their
+number.
 
-Input is removed as it is taken, and made again here: an expressway has the same traffic whatever the others are. Cars belong to
-the expressway that their number is of, and drive on a few others at most (`entering.BACK`). So the rows of the cars of some
-expressways follow from the traffic of these and of a few beside them. Each row is judged once, with its car; travel
-times with the expressway of their question. Digests show that what was judged is what was offered, and the sum of the rows
-of all groups that none belongs to nobody.
+The run deletes its input, so it is generated again here: the traffic of an expressway does not depend on the others. A
+car belongs to the expressway of its number, and drives on a few others at most (`entering.BACK`). So the rows of a
+group's cars follow from the traffic of the group and of a few other expressways. Each row is judged once, with its
+car; travel times are judged with the expressway of their question. Digests show that the generated traffic equals the
+offered traffic. The sum of the rows of all groups shows that every row belongs to a group.
 
-A judgement takes longer than what it judges, so it may be interrupted: the verdict of each group is told to `keep` when it is
-there, and those that are `kept` already are not made again.
+A judgement takes longer than the rating, so it can be interrupted: `keep` is called with the result of each group, and
+the groups in `kept` are not judged again.
 """
 
 from __future__ import annotations
@@ -39,24 +40,27 @@ from headrace_linearroad.validating.comparing import KINDS
 from headrace_linearroad.validating.duck import connection
 
 MODULE = "headrace_linearroad.rating.judging"
-AT_ONCE = 16_000_000  # tuples of a group, at least: some 2 GB
-PER_TUPLE, SHARE = 125, 0.5  # bytes that the judge takes for a tuple, and of the free memory what all judges may take
+AT_ONCE = 16_000_000  # minimum tuples of a group: about 2 GB
+PER_TUPLE, SHARE = (
+    125,
+    0.5,
+)  # bytes of memory per tuple of a group; share of free memory that all groups may use
 OWNERS = dict.fromkeys(OUTPUTS, ("vid", CARS)) | {"travel_times": ("qid", QUESTIONS)}
-"""Of each output the column that says whose a row is, and how many numbers an expressway has of it."""
+"""The column of each output that determines the expressway of a row, and the numbers per expressway in that column."""
 
-Group = tuple[int, int]  # expressways, the last not included
+Group = tuple[int, int]  # expressways [first, end)
 Groups = Sequence[Group]
-Line = Mapping[str, Any]  # what was found of a group
+Line = Mapping[str, Any]  # the result of a group
 
 
 @dataclass
 class Judged:
-    """What was found of all groups."""
+    """The results of all groups."""
 
-    found: Counter[str] = field(default_factory=Counter)  # rows, by output
+    found: Counter[str] = field(default_factory=Counter)  # number of rows, by output
     faults: dict[str, Counter[str]] = field(default_factory=lambda: {name: Counter() for name in OUTPUTS})
     examples: list[str] = field(default_factory=list)
-    digests: list[int] = field(default_factory=list)  # of seconds
+    digests: list[int] = field(default_factory=list)  # one per second
     groups: int = 0
 
     def add(self, line: Line) -> None:
@@ -69,7 +73,7 @@ class Judged:
             self.examples += [f"{name}: {example}" for example in output["examples"]]
 
     def verdict(self, rows: Mapping[str, int], offered: Counts) -> dict[str, Any]:
-        """rows: that there are of each output."""
+        """Return the verdict. rows: the number of rows of each output."""
         nobodys = {name: rows[name] - self.found[name] for name in OUTPUTS if rows[name] != self.found[name]}
         same = self.digests == offered.digests
         wrong = sum(faults.total() for faults in self.faults.values())
@@ -85,12 +89,12 @@ class Judged:
 
 
 def at_once(judges: int) -> int:
-    """Tuples of a group. The larger groups are, the fewer are made beside them, and the fewer times all answers are read."""
+    """Return the tuples of a group. Larger groups need fewer other expressways, and read all answers fewer times."""
     return max(AT_ONCE, int(psutil.virtual_memory().available * SHARE / PER_TUPLE / judges))
 
 
 def groups(settings: Settings, seconds: int, tuples: int, fit: int = AT_ONCE) -> list[Group]:
-    """As many expressways at a time as fit, with those beside them; at least one."""
+    """Divide the expressways into groups of at least one that fit in memory with the other expressways they need."""
     beside = len({far for _, far in BACK if far})
     per_road = max(tuples / settings.expressways, seconds)
     size = max(1, int(fit / per_road) - beside)
@@ -98,7 +102,7 @@ def groups(settings: Settings, seconds: int, tuples: int, fit: int = AT_ONCE) ->
 
 
 def needed(settings: Settings, group: Group) -> list[range]:
-    """The expressways of a group, and then those on which its cars may drive too, as few ranges as there can be."""
+    """Return the expressways of a group, and then those on which its cars may drive too, as the fewest ranges."""
     own, roads = range(*group), settings.roads
     beside = sorted({(xway - far) % roads for xway in own for _, far in BACK} - set(own))
     found = [own]
@@ -123,7 +127,7 @@ def judge(
     kept: Sequence[Line] = (),
     keep: Callable[[Line], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """All rows of a run that was offered these seconds, by a process for each core."""
+    """Judge all rows of a run that was offered these seconds, with one process per core. Return the verdict."""
     outputs.demand(answers)
     every = _left(groups(settings, len(offered.tuples), sum(offered.tuples), at_once(usable_cores())), kept)
     many = min(usable_cores(), len(every))
@@ -154,7 +158,7 @@ def judge(
 
 
 def _left(every: Groups, kept: Sequence[Line]) -> list[Group]:
-    """Groups of what nobody has judged: how large groups are depends on the memory that is free, so they may be others now."""
+    """Return the groups without the judged expressways. Groups depend on free memory, so they may have changed."""
     done = {xway for line in kept for xway in range(*line["group"])}
     left = list[Group]()
     for first, end in every:
@@ -169,7 +173,7 @@ def _left(every: Groups, kept: Sequence[Line]) -> list[Group]:
 
 
 def _in_turn(judges: Sequence[Iterator[Any]]) -> Iterator[Any]:
-    """Lines of some processes: each says something time and again, so none has to wait for long."""
+    """Yield the lines of some processes in turn. Each process reports often, so no other waits for long."""
     left = list(judges)
     while left:
         for each in list(left):
@@ -180,7 +184,7 @@ def _in_turn(judges: Sequence[Iterator[Any]]) -> Iterator[Any]:
                 yield line
 
 
-# --- in a process of its own ------------------------------------------------------------------------------------------
+# --- in a separate process --------------------------------------------------------------------------------------------
 
 
 def work(job: Mapping[str, Any]) -> None:
@@ -196,7 +200,7 @@ def work(job: Mapping[str, Any]) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         digests = _made_again(settings, tuple(group), seconds, folder, tell)
-        # in one part: groups are as large as memory allows, and parts would each read all of the input
+        # in one part: a group already fits in memory, and each part would read the whole input
         right = answer(folder, [Path(job["history"])], PROFILES[job["profile"]], parts=1, tell=tell)
         own = {name: _own(right.tables[name], name, group) for name in OUTPUTS}
         verdict = compare(replace(right, tables=own), _put_out(Path(job["answers"]), group), tell=tell)
@@ -208,7 +212,7 @@ def work(job: Mapping[str, Any]) -> None:
 def _made_again(
     settings: Settings, group: Group, seconds: range, folder: Path, tell: Callable[[str], None]
 ) -> list[int]:
-    """The traffic that the rows of a group follow from, as files; and the digests of what is the group's own."""
+    """Write the traffic that a group needs to files. Return the digests of the group's own expressways."""
     parts = [
         Traffic(settings, xways).seconds(seconds.start, seconds.stop, lambda: tell("cars"))
         for xways in needed(settings, group)
@@ -234,7 +238,7 @@ def _own(table: pa.Table, name: str, group: Sequence[int]) -> pa.Table:
 
 
 def _put_out(answers: Path, group: Sequence[int]) -> dict[str, pa.Table]:
-    """The rows of a group, as they were put out."""
+    """Return the rows of a group from the run's output."""
     found = {}
     with connection() as con:
         for name in OUTPUTS:
@@ -247,7 +251,7 @@ def _put_out(answers: Path, group: Sequence[int]) -> dict[str, pa.Table]:
 
 
 def published(folder: Path) -> Iterable[Path]:
-    """Not what is being written."""
+    """Yield the finished Parquet files of a folder."""
     for file in folder.rglob("*.parquet"):
         if not any(part.startswith(("_", ".")) for part in file.relative_to(folder).parts):
             yield file

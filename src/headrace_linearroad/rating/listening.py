@@ -1,4 +1,4 @@
-"""What a run's own listener hears: when each epoch was visible, and what it did. It is told after the epoch's delivery."""
+"""The run's listener in a rating, which records when each epoch became visible, and its figures."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from headrace_linearroad.forms import OUTPUTS
 from headrace_linearroad.rating.responses import LIMITS, Clock
 
 SECOND = 1_000_000  # microseconds
-RESULTS = {f"result-{n}": name for n, name in enumerate(OUTPUTS)}  # as the engine calls them
+RESULTS = {f"result-{n}": name for n, name in enumerate(OUTPUTS)}  # the engine's names of the results
 
 
 class Listening:
-    """Heard so far. taken: told up to which second files are taken for good.
+    """The records so far. taken: called with the last second whose files are no longer needed.
 
-    What is shown while it runs (`worst`) takes an epoch's answers as of the oldest second that it can have answered; what
-    counts is read off the files when all is over.
+    `worst`, which is only for display, assumes that all answers of an epoch belong to the oldest second that it can
+    have answered. The final response times are computed from the files.
     """
 
     def __init__(self, begin: int, end: int, published: Path, taken: Callable[[int], None]) -> None:
         self.begin_second, self.end_second = begin, end
         self.epochs: list[dict[str, Any]] = []
-        self.second = -1  # the newest that was taken: all before it are answered
+        self.second = -1  # the newest second that was processed; all before it are answered
         self.worst: dict[str, float] = {}
         self.start: float | None = None
         self.speed = 1.0
@@ -35,7 +35,7 @@ class Listening:
         self._published, self._taken, self._lock = published, taken, threading.Lock()
 
     def begin(self, start: float, second: int, speed: float) -> None:
-        """The clock begins, or goes on with a second, at a moment."""
+        """Start the clock at the time `start`, or resume it with a second after a pause."""
         with self._lock:
             if self.start is None:
                 self.start, self.speed = start, speed
@@ -77,11 +77,11 @@ class Listening:
                     self.worst[name] = max(self.worst.get(name, 0.0), took)
 
     def broken(self) -> str | None:
-        """An output whose limit was not kept."""
+        """Return an output whose limit was exceeded, or None."""
         return next((name for name, worst in self.worst.items() if worst > LIMITS[name]), None)
 
     def behind(self, now: float) -> float:
-        """Seconds since the oldest second without answers was due."""
+        """Return the seconds since the oldest second without answers was due."""
         if self.start is None:
             return 0.0
         oldest = max(self.second, self.begin_second)

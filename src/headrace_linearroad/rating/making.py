@@ -1,8 +1,8 @@
-"""Traffic for a rating, made by a process of its own: piece by piece, each when it is asked for.
+"""The process that generates the traffic of a rating, piece by piece on request.
 
-A piece is a range of seconds that is written, or only looked at: what is asked for must be known before a run begins, as it
-looks up histories, so a first pass looks at everything. Of every second it is said how many tuples and reports there are, and
-a digest, so that whoever makes the same seconds again can show that they are the same.
+A piece is a range of seconds that is written to files, or only surveyed. All questions must be known before a run
+begins, because it needs their histories, so a first pass surveys all seconds. The process reports the numbers of tuples
+and reports of every second, and a digest, which shows later that the same seconds were generated again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
 @dataclass(frozen=True)
 class Piece:
-    """Seconds from `begin` to before `end`. write: as files, else they are only looked at."""
+    """The seconds [begin, end). write: write them to files; otherwise they are only surveyed."""
 
     begin: int
     end: int
@@ -42,7 +42,7 @@ class Piece:
 
 @dataclass
 class Counts:
-    """Of every second from `begin` on."""
+    """Counts and digests of every second from `begin` on."""
 
     begin: int
     tuples: list[int] = field(default_factory=list)
@@ -55,17 +55,17 @@ class Counts:
         self.digests.append(digest(table))
 
     def within(self, begin: int, end: int) -> int:
-        """Tuples."""
+        """Return the number of tuples in [begin, end)."""
         return sum(self.tuples[begin - self.begin : end - self.begin])
 
     def cars(self, second: int) -> int:
-        """On the road in a second: each reports once in 30."""
+        """Return the number of cars on the road in a second: each reports once in 30 seconds."""
         until = second + 1 - self.begin
         return sum(self.reports[max(until - 30, 0) : until])
 
 
 def digest(table: pa.Table) -> int:
-    """The same for the same tuples in whatever order; those of the parts of a second add up, modulo 2 ** 64."""
+    """Return a digest that does not depend on order. The digests of parts of a second add up, modulo 2 ** 64."""
     words = np.zeros(table.num_rows, np.uint64)
     for name in FIELDS:
         words *= FACTOR
@@ -74,23 +74,23 @@ def digest(table: pa.Table) -> int:
 
 
 class Maker:
-    """The process, seen from the run: it makes the next piece whenever it is asked for."""
+    """The run's handle on the process."""
 
     def __init__(self, process: Helper, pieces: Sequence[Piece]) -> None:
         self._process, self.pieces = process, list(pieces)
 
     def next(self, stop: Any, tell: Any) -> Counts:
-        """tell: hears how many seconds of the piece there are."""
+        """Generate the next piece and return its counts. tell: called with the seconds that are done."""
         self._process.say("next")
         for line in self._process.said(stop):
             if "counts" in line:
                 return Counts(**line["counts"])
             tell(line["second"])
-        raise AssertionError("a maker ends behind its last piece")
+        raise AssertionError("the maker ended before it returned the counts of its piece")
 
 
 def job(settings: Settings, pieces: Sequence[Piece], folder: Path, history: Path | None) -> dict[str, Any]:
-    """history: where the folder of histories is put, when all pieces are made."""
+    """Return the job of the process. history: folder for the histories, written after all pieces; None: none."""
     found: dict[str, Any] = {"settings": asdict(settings), "pieces": [asdict(piece) for piece in pieces]}
     return found | {"folder": str(folder), "history": None if history is None else str(history)}
 
@@ -105,7 +105,7 @@ def make(job: dict[str, Any]) -> None:
         pieces[0].begin, pieces[-1].end, lambda: told({"second": pieces[0].begin}) if is_time() else None
     )
     for piece in pieces:
-        if not sys.stdin.readline():  # nobody asks any more
+        if not sys.stdin.readline():  # the parent has closed the pipe
             return
         counts = Counts(piece.begin)
         for second, table in _of(piece, seconds):

@@ -1,10 +1,11 @@
-"""How many expressways so many cores would bear, from what the epochs of a rating took.
+"""A model of the expressways that a number of cores can serve, fitted to the epochs of a rating.
 
     an epoch of n tuples takes      fixed + n (shared · measured cores / cores + alone)
 
-shared is what tasks compute: the cores divide it. fixed and alone, which are Spark's exchange, commit and delivery, stay as they are.
-An epoch has whole seconds of traffic. With k seconds in each, epochs must take no more than k seconds, or they fall behind; and a
-tuple waits k seconds until the last of its epoch is there, and then for the epoch, which may be one of the slowest.
+`shared` is the work of tasks, which the cores divide. `fixed` and `alone` (Spark's exchange, commit and delivery) do
+not depend on the cores. An epoch has k whole seconds of traffic. It must take at most k seconds, otherwise the run
+falls behind. A tuple waits up to k seconds for the rest of its epoch, and then for the epoch itself, which may be one
+of the slowest.
 """
 
 from __future__ import annotations
@@ -18,27 +19,27 @@ import numpy as np
 from headrace_linearroad.generating.demand import FULL
 from headrace_linearroad.rating.responses import LIMITS
 
-OF_TASKS = ("reading", "operators")  # phases that the cores divide among them
-COLD, STEADY = 5, 10  # epochs at the beginning that say nothing, and how many it needs at least behind them
+OF_TASKS = ("reading", "operators")  # phases that the cores divide
+COLD, STEADY = 5, 10  # epochs at the beginning to ignore, and the minimum number of epochs after them
 
 
 @dataclass(frozen=True)
 class Model:
-    fixed: float  # seconds of an epoch
-    shared: float  # seconds for each tuple, on the cores it was measured with
-    alone: float
-    unsteady: float  # what the slowest hundredth of epochs takes, by what the model says
-    cores: int
+    fixed: float  # seconds per epoch
+    shared: float  # seconds per tuple, on `cores` cores
+    alone: float  # seconds per tuple, on any number of cores
+    unsteady: float  # the 99th percentile of an epoch's measured time divided by the model's
+    cores: int  # cores of the measurement
 
     def per_tuple(self, cores: int) -> float:
         return self.shared * self.cores / cores + self.alone
 
     def epoch(self, tuples: float, cores: int) -> float:
-        """Seconds that one takes."""
+        """Return the seconds of an epoch."""
         return self.fixed + tuples * self.per_tuple(cores)
 
     def bears(self, cores: int, density: float = FULL) -> float:
-        """Expressways of so many tuples per second, within the shortest limit."""
+        """Return the number of expressways, of `density` tuples per second each, within the shortest limit."""
         limit = int(min(LIMITS.values()))
         rates = [
             (min(k, (limit - k) / self.unsteady) - self.fixed) / k / self.per_tuple(cores) for k in range(1, limit)
@@ -47,8 +48,10 @@ class Model:
 
 
 def fitted(trials: Sequence[Mapping[str, Any]], cores: int) -> Model | None:
-    """By least squares over the epochs of some trials while the clock ran, or, if these are all alike, over all of them: those of a
-    warm-up are larger. None if there are too few."""
+    """Fit the model to the epochs of some trials by least squares. Return None if there are too few.
+
+    The rated epochs are used if their sizes differ enough, otherwise also those of the warm-up, which are larger.
+    """
     known = [e for trial in trials for e in trial.get("epochs", ())[COLD:] if e["tuples"] and e["phases"]]
     rated = [epoch for epoch in known if epoch["at"] > 0]
     epochs = rated if _differ(rated) else known
@@ -65,12 +68,12 @@ def fitted(trials: Sequence[Mapping[str, Any]], cores: int) -> Model | None:
 
 
 def _differ(epochs: Sequence[Mapping[str, Any]]) -> bool:
-    """Enough of them, in number and in what they hold, for a line."""
+    """Return whether there are enough epochs, of different enough sizes, to fit a line."""
     sizes = [epoch["tuples"] for epoch in epochs]
     return len(sizes) >= STEADY and max(sizes) >= 1.2 * min(sizes)
 
 
 def _line(xs: np.ndarray[Any, Any], ys: np.ndarray[Any, Any]) -> tuple[float, float]:
-    """Slope, and where it begins."""
+    """Return slope and intercept."""
     slope, begin = np.polyfit(xs, ys, 1)
     return float(slope), float(begin)

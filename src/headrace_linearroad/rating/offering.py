@@ -1,7 +1,7 @@
-"""The feeder: a process that publishes files of seconds, each when it is due, by a rename, and does nothing else.
+"""The feeder: a process that only publishes the file of each second when it is due, by a rename.
 
-Second t is due (t - first) / speed seconds after the start, as the benchmark has it: whoever is late, the feeder too, is
-late by that clock. It imports nothing of ours, so that it takes next to nothing of the machine.
+Second t is due (t - first) / speed seconds after the start. This clock also counts delays of the feeder itself. The
+module imports nothing from headrace, so the process uses almost no processor time and memory.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ CPU = "cpu"
 
 
 def offer(job: dict[str, Any]) -> None:
-    """Says when each second was published, and at last what that took of the processor."""
+    """Publish all seconds, and log the delay of each and at the end the processor time."""
     parent = os.getppid()
     first, last, start, speed = job["first"], job["last"], job["start"], job["speed"]
     with open(job["log"], "w") as log:
@@ -26,7 +26,7 @@ def offer(job: dict[str, Any]) -> None:
             due = start + (second - first) / speed
             while (left := due - time.monotonic()) > 0:
                 time.sleep(min(left, 1.0))
-                if os.getppid() != parent:  # nobody wants it any more
+                if os.getppid() != parent:  # the parent has ended
                     return
             publish(job["made"], job["road"], second, job.get("suffix", SUFFIX))
             log.write(f"{second}\t{time.monotonic() - due:.6f}\n")
@@ -35,7 +35,7 @@ def offer(job: dict[str, Any]) -> None:
 
 
 def publish(made: str, road: str, second: int, suffix: str = SUFFIX) -> None:
-    """A second without a tuple has no file."""
+    """Publish a second. A second without tuples has no file."""
     name = NAME.format(second, suffix)
     with suppress(FileNotFoundError):
         os.rename(os.path.join(made, name), os.path.join(road, name))  # noqa: PTH104

@@ -1,11 +1,11 @@
-"""Who takes which share of the machine: processor time and memory of the processes of a rating, by part.
+"""Processor time and memory of the processes of a rating, by part.
 
     feeder     the process that offers the input
-    driver     this process: plans epochs, commits, delivers
+    driver     this process, which plans epochs, commits and delivers
     JVM        Spark
-    workers    Python processes of Spark, in which tasks run
+    workers    Spark's Python processes, in which tasks run
 
-What two processes share counts once, half for each (PSS).
+Memory is PSS: memory that two processes share counts half for each.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from headrace_bench.measure import memory_of, tree
 
 FEEDER, DRIVER, JVM, WORKERS = "feeder", "driver", "JVM", "workers"
 PARTS = (FEEDER, DRIVER, JVM, WORKERS)
-EVERY = 2.0  # seconds between two looks
+EVERY = 2.0  # seconds between two samples
 
 Sample = dict[str, Any]
 
 
 class Parts(threading.Thread):
-    """Looks time and again until it is stopped. named: processes that have a part of their own; None: not counted."""
+    """A thread that samples until it is stopped. named: the parts of some processes; None: a process is not counted."""
 
     def __init__(self) -> None:
         super().__init__(name="headrace-linearroad-parts", daemon=True)
@@ -37,7 +37,7 @@ class Parts(threading.Thread):
         self.samples: list[Sample] = []
         self._root, self._done = psutil.Process(), threading.Event()
         self._kinds: dict[int, str | None] = {}
-        self._cpu: dict[int, tuple[str, float]] = {}  # by process, those that have ended too
+        self._cpu: dict[int, tuple[str, float]] = {}  # by process, including ended ones
 
     def run(self) -> None:
         while not self._done.is_set():
@@ -49,7 +49,7 @@ class Parts(threading.Thread):
         self.join()
 
     def look(self) -> Sample:
-        """Processor seconds so far and bytes now, by part."""
+        """Take a sample: processor seconds so far and bytes now, by part."""
         memory = dict.fromkeys(PARTS, 0)
         for process in tree(self._root):
             part = self._part(process)
@@ -78,7 +78,7 @@ class Parts(threading.Thread):
 
 
 def _seconds(process: psutil.Process, *, with_ended: bool) -> float:
-    """Its own, and that of children that have ended where these are of the same part."""
+    """Return the processor seconds of a process. with_ended: include its ended children."""
     times = process.cpu_times()
     ended = times.children_user + times.children_system if with_ended else 0.0
     return float(times.user + times.system + ended)

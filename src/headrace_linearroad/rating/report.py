@@ -1,6 +1,6 @@
-"""`headrace linearroad report`: results of ratings as one page that opens without a network.
+"""The command `headrace linearroad report`: results of ratings as one self-contained HTML page.
 
-What is said of other systems is what they published; nothing of it was measured here.
+The figures of other systems are those they published. None of them was measured here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ MB = 1e6
 
 @dataclass(frozen=True)
 class Known:
-    """What another system reached."""
+    """A published result of another system."""
 
     name: str
     year: int | None
@@ -52,7 +52,7 @@ PUBLISHED = (
     Known("DataCell", 2009, 1, 4, "", PARASPLIT),
     Known("CaaaS", 2011, 1, 2, "streaming MapReduce", PARASPLIT),
 )
-"""All of them without travel times, as that table's paper says of every implementation before it."""
+"""Published results, all without travel times, as the paper of that table says of every earlier implementation."""
 
 STYLE = """
 :root { color-scheme: light }
@@ -68,13 +68,13 @@ td.n, th.n { text-align: right } td.w { white-space: normal; min-width: 9rem } t
 
 
 def write(paths: Sequence[Path], out: Path) -> int:
-    """The page; says how many trials are in it."""
+    """Write the page. Return the number of its trials."""
     demand_matplotlib()
     found = [load(path) for path in paths]
     trials = [trial for result in found for trial in result["trials"]]
     ours = [trial for trial in trials if trial.get("system", OURS) == OURS]
     if not ours:
-        raise WorkloadError("there is no trial of headrace in what was given: a rating that was stopped has none")
+        raise WorkloadError("the given results have no trial of headrace; give the result.json of a finished rating")
     page = _page(ours, [trial for trial in trials if trial not in ours], found[0]["machine"])
     out.parent.mkdir(parents=True, exist_ok=True)
     hidden = out.with_name(f"_{out.name}")
@@ -84,7 +84,7 @@ def write(paths: Sequence[Path], out: Path) -> int:
 
 
 def _page(trials: Sequence[Trial], beside: Sequence[Trial], machine: Mapping[str, Any]) -> str:
-    """beside: trials of other systems, by the same clock and judge."""
+    """Return the page. beside: trials of other systems, with the same clock and judge."""
     shown = _shown(trials)
     cores = len(machine["cores_used"])
     parts = [
@@ -103,9 +103,9 @@ def _page(trials: Sequence[Trial], beside: Sequence[Trial], machine: Mapping[str
         _table(of_processor(shown)),
         *_section("Memory and state", [_memory(shown), _state(shown), _per_car(trials)], _said_of_state(shown)),
         *_section("Epochs", [_epochs(shown), _rows(shown)], []),
-        *(_section("Another system by the same feeder, clock and judge", [], _said_beside(beside)) if beside else ()),
+        *(_section("Another system with the same feeder, clock and judge", [], _said_beside(beside)) if beside else ()),
         *([_table(of_trials(beside))] if beside else ()),
-        *_section("Beside published figures", [], _said_of_others()),
+        *_section("Comparison with published figures", [], _said_of_others()),
         _table(_others(trials, cores), ours=OURS),
         "</html>",
     ]
@@ -113,7 +113,7 @@ def _page(trials: Sequence[Trial], beside: Sequence[Trial], machine: Mapping[str
 
 
 def _shown(trials: Sequence[Trial]) -> Trial:
-    """The trial that is shown in detail: the largest that held, or else the smallest."""
+    """Return the trial to show in detail: the largest that held, otherwise the smallest."""
     held = [trial for trial in trials if trial["held"]]
     return max(held, key=lambda t: t["expressways"]) if held else min(trials, key=lambda t: t["expressways"])
 
@@ -134,12 +134,12 @@ def _answers(trials: Sequence[Trial], cores: int) -> list[str]:
             )
         elif own:
             least = min(trial["expressways"] for trial in own)
-            found.append(f"{words}: none of what was tried holds, from L = {least:g} on")
+            found.append(f"{words}: no trial holds; the smallest was L = {least:g}")
     return found
 
 
 def _answered(trial: Trial) -> int:
-    """Outputs that had rows in what was rated."""
+    """Return the number of outputs with rows in the rated time."""
     return sum(1 for output in trial["outputs"].values() if output["rows"])
 
 
@@ -160,7 +160,7 @@ def _of(trial: Trial) -> str:
 
 
 def _peak(trials: Sequence[Trial]) -> list[Trial]:
-    """In order of L, one of each: the newest."""
+    """Return the newest trial of each L, in order of L."""
     return [*{t["expressways"]: t for t in sorted(trials, key=lambda t: t["expressways"])}.values()]
 
 
@@ -261,22 +261,25 @@ def _rows(trial: Trial) -> Panel:
 
 def _said_of_responses(trial: Trial) -> list[str]:
     words = [
-        "From when a tuple's second was due, by the clock of the benchmark, to when its epoch was committed and delivered."
-        " A second's answers come when the next second begins, so no response can be below a second of traffic."
+        "A response time is the time from when a tuple's second was due, by the clock of the benchmark, until its epoch was"
+        " committed and delivered. The answers of a second are emitted when the next one begins, so a response takes at"
+        " least one second of traffic."
     ]
     if trial["speed"] != 1:
         words.append(
-            f"The clock ran {trial['speed']:g} times as fast as the benchmark's; responses and limits are in seconds of the wall."
+            f"The clock ran {trial['speed']:g} times as fast as the benchmark's;"
+            " response times and limits are wall-clock seconds."
         )
     if len(trial["pieces"]) > 1:
         words.append(
-            f"The input did not fit the disk: it was made in {len(trial['pieces'])} pieces, between which the clock stood still."
+            f"The input did not fit on the disk. It was generated in {len(trial['pieces'])} pieces;"
+            " the clock stood still between them."
         )
     return words
 
 
 def _bound(trial: Trial, cores: int) -> list[str]:
-    """What bounds it, from the figures."""
+    """Return sentences about the bottleneck of a trial."""
     wall, cpu = max(trial["wall"], 0.001), trial["cpu"]
     total = sum(cpu.values())
     most = sorted(cpu, key=lambda name: -cpu[name])[:3]
@@ -287,16 +290,18 @@ def _bound(trial: Trial, cores: int) -> list[str]:
     slowest = max(phases, key=lambda name: phases[name])
     busy = sum(phases.values())
     if taken > 0.85 * cores:
-        bound = "the processors bound it"
+        bound = "the processors are the bottleneck"
     elif busy > 0.9:
-        bound = f"epochs follow each other without a pause though processors are left: {slowest} bounds it, most of which is waiting"
+        bound = (
+            f"epochs run without a pause although cores are idle: the bottleneck is {slowest}, which is mostly waiting"
+        )
     else:
-        bound = "nothing bounds it yet: there is room for more"
+        bound = "there is no bottleneck yet"
     return [
-        f"At {_of(trial)} it takes {taken:.2f} of {cores} cores, most of it {named}; epochs are under way {min(busy, 1):.0%} of the time,"
-        f" longest in {slowest} ({phases[slowest]:.0%}). So {bound}.",
+        f"At {_of(trial)} the rating takes {taken:.2f} of {cores} cores, most of it {named};"
+        f" epochs run {min(busy, 1):.0%} of the time, longest in {slowest} ({phases[slowest]:.0%}). So {bound}.",
         f"The feeder takes {feeder:.4f} cores, {feeder / cores:.2%} of the machine"
-        + (f", and was {trial['feeder']['latest'] * 1000:.0f} ms late at most." if trial["feeder"] else "."),
+        + (f", and was at most {trial['feeder']['latest'] * 1000:.0f} ms late." if trial["feeder"] else "."),
     ]
 
 
@@ -304,11 +309,12 @@ def _said_by_model(trials: Sequence[Trial], cores: int) -> list[str]:
     model = fitted(trials, cores)
     if model is None:
         return []
-    would = ", ".join(f"{many} would bear {model.bears(many):,.0f}" for many in (cores, cores + 2, 2 * cores + 4))
+    would = ", ".join(f"{many} cores serve {model.bears(many):,.0f}" for many in (cores, cores + 2, 2 * cores + 4))
     return [
-        f"From the epochs of all trials: one takes {model.fixed:.2f} s, and for a million tuples {model.shared * 1e6:.2f} s that cores divide"
-        f" among them and {model.alone * 1e6:.2f} s that they do not; the slowest hundredth takes {model.unsteady:.2f} times that. Cores, by"
-        f" this model, if nothing else stands in their way: {would} expressways."
+        f"By the epochs of all trials, an epoch takes {model.fixed:.2f} s, and for a million tuples"
+        f" {model.shared * 1e6:.2f} s that the cores divide and {model.alone * 1e6:.2f} s that they do not."
+        f" The slowest hundredth of epochs takes {model.unsteady:.2f} times that."
+        f" By this model, if there is no other bottleneck, {would} expressways."
     ]
 
 
@@ -319,7 +325,7 @@ def _said_of_state(trial: Trial) -> list[str]:
     memory = sum(trial["memory"].values())
     return [
         f"At the end {state['cars']:,} cars were on the road, with {size(state['bytes'])} of state, {state['bytes_per_car']:.0f} bytes"
-        f" for each; all processes took {size(memory)} at most."
+        f" for each; all processes together took at most {size(memory)}."
     ]
 
 
@@ -329,15 +335,15 @@ def _said_beside(beside: Sequence[Trial]) -> list[str]:
         own = [trial for trial in beside if trial["system"] == system]
         best = max((trial["expressways"] for trial in own if trial["held"]), default=None)
         answered = ", ".join(_name(output) for output in own[0]["outputs"])
-        reached = "nothing that was tried holds" if best is None else f"L = {best:g} holds"
-        found.append(f"{system}, of which only {answered} are asked: {reached}.")
+        reached = "no trial holds" if best is None else f"L = {best:g} holds"
+        found.append(f"{system}, which computes only {answered}: {reached}.")
     return found
 
 
 def _said_of_others() -> list[str]:
     return [
-        "Expressways per core, as they were published; cores of twenty years are not alike. No implementation of the paper's table"
-        " answers for travel times, and the largest leaves out expenditures too."
+        "Expressways per core, as published; cores of twenty years are not comparable. No implementation in the paper's table"
+        " computes travel times, and the largest does not compute expenditures either."
     ]
 
 
@@ -396,7 +402,7 @@ def _section(title: str, panels: Iterable[Panel], words: Iterable[str]) -> list[
 
 
 def _table(grid: Grid, ours: str | None = None) -> str:
-    """ours: the row that stands out."""
+    """Return a table. ours: the first cell of the row to highlight."""
     kinds = [
         "n" if heading.startswith(">") else "w" if heading in ("remark", "source", "held", "") else ""
         for heading in grid.headings

@@ -1,8 +1,8 @@
-"""When each answer was there: from the time of its tuple, by the clock of the benchmark, to when its epoch was visible.
+"""Response times: from when the tuple of an answer was due, by the benchmark's clock, until its epoch was visible.
 
-The clock begins with the rated part, and second t of it is due (t - begin) / speed seconds later, whenever the feeder gets to
-it. An answer is visible when its epoch is committed and delivered, which the run's own listener writes down (`PUBLISHED`).
-Which rows an epoch has is read off the files that it left: nothing is inferred from watermarks.
+The clock begins with the rated part. Second t is due (t - begin) / speed seconds later, even if the feeder is late. An
+answer is visible when its epoch is committed and delivered; the run's listener writes these times to `PUBLISHED`. The
+rows of an epoch are read from its files, not inferred from watermarks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ LIMITS: dict[str, float] = {"tolls": 5, "accidents": 5, "balances": 5, "expendit
 """Seconds from a tuple to its answer."""
 
 PUBLISHED = "published"
-"""A line per epoch: its number, and when it was visible, in seconds since the clock began; below 0 in the warm-up."""
+"""File with a line per epoch: its number, and the second since the clock began in which it became visible.
+
+Seconds are negative in the warm-up.
+"""
 
 EPOCH = re.compile(r"epoch-(\d+)-")
 
@@ -33,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Clock:
-    """When seconds are due. pauses: (second, wall seconds): before this second the clock stood still so long."""
+    """The times at which seconds are due. pauses: (second, wall seconds): the clock stood still before that second."""
 
     begin: int
     end: int  # the first second that is not rated
@@ -41,9 +44,10 @@ class Clock:
     pauses: tuple[tuple[int, float], ...] = ()
 
     def due(self, second: Any) -> Any:
-        """Wall seconds since the clock began, of one second or of many.
+        """Return the wall-clock seconds since the clock began at which one or many seconds are due.
 
-        The second before a pause is over when the next one begins: what its answers wait for that is not theirs.
+        The second before a pause also counts as due after the pause. It is complete only when the next second begins,
+        and its answers must not be blamed for the pause.
         """
         wall = (np.asarray(second, np.float64) - self.begin) / self.speed
         for before, long in self.pauses:
@@ -53,7 +57,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Found:
-    """Rows of an output: how many are of which second and epoch."""
+    """The number of rows of an output, by epoch and second."""
 
     epoch: Ints
     second: Ints
@@ -62,15 +66,15 @@ class Found:
 
 @dataclass(frozen=True)
 class Response:
-    """Of one output, in seconds; of one without rows, nothing but its limit."""
+    """Response times of one output in seconds. All except the limit are 0 or None if the output has no rows."""
 
     limit: float
     rows: int
     worst: float
     p50: float
     p99: float
-    broken: int | None  # the first second whose answers came too late
-    late: int  # rows that did
+    broken: int | None  # the first second with a late answer
+    late: int  # number of late rows
 
     @property
     def held(self) -> bool:
@@ -86,13 +90,13 @@ def read_published(path: Path) -> dict[int, float]:
 
 
 def find(out: Path, name: str) -> Found:
-    """Rows of an output by epoch and second."""
+    """Return the number of rows of an output by epoch and second."""
     files = [str(file) for file in (out / name).rglob("*.parquet") if EPOCH.search(str(file.relative_to(out)))]
     if not files:
         none = np.empty(0, np.int64)
         return Found(none, none, none)
     listed = ", ".join("'" + file.replace("'", "''") + "'" for file in sorted(files))
-    # the last: a folder above may have such a name too
+    # the last match, because a parent folder may have such a name too
     epoch = "list_last(regexp_extract_all(filename, 'epoch-(\\d+)-', 1))::BIGINT"
     with duckdb.connect(":memory:") as con:
         found = con.sql(
@@ -102,7 +106,7 @@ def find(out: Path, name: str) -> Found:
 
 
 def respond(found: Found, published: Mapping[int, float], clock: Clock, limit: float) -> tuple[Response, list[float]]:
-    """Of the rated seconds; and the worst of each of them, 0 where there are no rows."""
+    """Return the response times of the rated seconds, and the worst of each second (0 if it has no rows)."""
     rated = (found.second >= clock.begin) & (found.second < clock.end)
     epoch, second, rows = found.epoch[rated], found.second[rated], found.rows[rated]
     visible = np.array([published[one] for one in epoch.tolist()], np.float64)
@@ -117,7 +121,7 @@ def respond(found: Found, published: Mapping[int, float], clock: Clock, limit: f
 
 
 def quantiles(values: Floats, weights: Ints, shares: Iterable[float]) -> list[float]:
-    """Of values that stand for so many each.
+    """Return weighted quantiles.
 
     >>> quantiles(np.array([3.0, 1.0]), np.array([1, 9]), (0.5, 0.95))
     [1.0, 3.0]
@@ -130,12 +134,12 @@ def quantiles(values: Floats, weights: Ints, shares: Iterable[float]) -> list[fl
 
 
 def responses(out: Path, published: Mapping[int, float], clock: Clock) -> tuple[dict[str, Response], dict[str, Any]]:
-    """By output; and the worst of every second."""
+    """Return the response times by output, and the worst of every second by output."""
     found = {name: respond(find(out, name), published, clock, LIMITS[name]) for name in OUTPUTS}
     return {name: each for name, (each, _) in found.items()}, {name: course for name, (_, course) in found.items()}
 
 
 def first_broken(found: Mapping[str, Response]) -> str | None:
-    """The output whose limit failed first."""
+    """Return the output whose limit was exceeded first, or None."""
     late = {name: each.broken for name, each in found.items() if each.broken is not None}
     return min(late, key=lambda name: late[name]) if late else None

@@ -1,4 +1,4 @@
-"""The largest number of expressways that holds: doubled until one fails, then halved between the two."""
+"""Search for the largest number of expressways that holds: double until one fails, then bisect."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headrace_linearroad.generating.world import MOST
 
 
 def search(holds: Callable[[int], bool], first: int, resolution: float) -> int:
-    """Of whole numbers; 0 if not even one holds. resolution: the answer is right to so large a share of it.
+    """Return the largest whole number that holds, or 0. resolution: precision of the result, as a share of it.
 
     >>> tried = []
     >>> search(lambda n: tried.append(n) or n <= 300, 64, 0.1), tried

@@ -1,4 +1,4 @@
-"""`headrace linearroad rate`: trials, what is seen of them, their table at the end, and the result as JSON."""
+"""The command `headrace linearroad rate`: trials, their progress, tables at the end, and the result as JSON."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from headrace_linearroad.rating.searching import search
 from headrace_linearroad.rating.trial import Plan, Trial
 
 RESULT = "result.json"
-FORM = 1  # of the result
+FORM = 1  # format number of the result
 LINES_EVERY = 3.0  # seconds between two plain lines
 
-Result = Mapping[str, Any]  # of a trial
+Result = Mapping[str, Any]  # the result of a trial
 
 
 @dataclass(frozen=True)
 class Options:
-    """expressways: of the plan that is tried, or from which the search begins. keep: answers stay where they are.
+    """Options of a rating.
 
-    trial: what tries it.
+    plan: the plan to try; a search begins with its expressways. keep: keep the answers. trial: the class that runs a
+    trial.
     """
 
     plan: Plan
@@ -52,7 +53,7 @@ class Options:
 
 
 def show(options: Options, console: Console) -> bool:
-    """Whether what was to be shown was: the given number holds, or the search found one that does."""
+    """Rate and show the results. Return whether the given number holds, or the search found one that does."""
     demand_linux()
     out, before = _folder(options.out), machine()
     trials = list[dict[str, Any]]()
@@ -85,7 +86,7 @@ def show(options: Options, console: Console) -> bool:
 
 
 def judge(out: Path, console: Console) -> bool:
-    """Go on with the judgement of a rating that was interrupted; whether it holds."""
+    """Resume judging an interrupted rating. Return whether the rating holds."""
     judgement, before = read(out), machine()
     try:
         with stop_on_first_signal() as stop, _display(console) as display:
@@ -105,15 +106,15 @@ def _show_all(trials: Sequence[Result], words: str, out: Path, console: Console)
         console.print(as_table(grid))
     console.print()
     terminal.say(console, words, "bold")
-    terminal.say(console, f"all of it: {out / RESULT}; a page of it: headrace linearroad report {out / RESULT}", "dim")
+    terminal.say(console, f"full result: {out / RESULT}; as a page: headrace linearroad report {out / RESULT}", "dim")
 
 
 def _stopped(out: Path, trials: Sequence[Result], console: Console) -> None:
     if waits(out):
-        words = f"stopped; what was rated is kept, and its judgement goes on with: headrace linearroad judge {out}"
+        words = f"stopped; the rating is kept; resume judging with: headrace linearroad judge {out}"
     else:
         _removed(out, trials)
-        words = "stopped; what was made is removed" + (", results are kept" if trials else "")
+        words = "stopped; generated files were deleted" + (", results were kept" if trials else "")
     terminal.say(console, words)
 
 
@@ -122,7 +123,7 @@ def _folder(out: Path) -> Path:
 
 
 def _removed(out: Path, trials: Sequence[Result]) -> None:
-    """All but results."""
+    """Delete everything except results."""
     for path in list(out.iterdir()):
         if path.name == RESULT and trials:
             continue
@@ -141,13 +142,15 @@ def _save(path: Path, trials: Sequence[Result], before: dict[str, Any], best: fl
 
 
 def load(path: Path) -> dict[str, Any]:
-    """A result, as it was saved."""
+    """Read a saved result."""
     try:
         found = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise WorkloadError(f"{str(path)!r} cannot be read: {error}; give what linearroad rate wrote") from None
+        raise WorkloadError(
+            f"{str(path)!r} cannot be read: {error}; give a result.json that linearroad rate wrote"
+        ) from None
     if not isinstance(found, dict) or found.get("form") != FORM or "trials" not in found:
-        raise WorkloadError(f"{str(path)!r} is no result of linearroad rate")
+        raise WorkloadError(f"{str(path)!r} is not a result of linearroad rate; give a result.json that it wrote")
     return found
 
 
@@ -169,7 +172,7 @@ def in_words(result: Result) -> str:
 
 
 def silent(result: Result) -> str:
-    """Outputs that nothing was asked of in what was rated, if there are such: their limits were kept by nobody."""
+    """Return a remark about outputs without rows in the rated time, or "". Their limits were not tested."""
     found = [name.replace("_", " ") for name, each in result["outputs"].items() if not each["rows"]]
     return f"; there were no {' and no '.join(found)}, which are not rated" if found else ""
 
@@ -180,7 +183,7 @@ def _judged(verdict: Result | None) -> str:
     if verdict["ok"]:
         return f"all {sum(verdict['rows'].values()):,} rows are right"
     wrong = sum(sum(faults.values()) for faults in verdict["faults"].values())
-    return f"NOT RIGHT: {wrong:,} rows are wrong, {sum(verdict['nobodys'].values()):,} are nobody's"
+    return f"NOT RIGHT: {wrong:,} rows are wrong, {sum(verdict['nobodys'].values()):,} belong to no expressway"
 
 
 def _end(options: Options, best: float, trials: Sequence[Result]) -> str:
@@ -246,7 +249,7 @@ def of_processor(trial: Result) -> Grid:
 
 
 class _Shown:
-    """A panel that stays in its place on a terminal; elsewhere a line now and then."""
+    """The progress display: a fixed panel on a terminal, otherwise a line every few seconds."""
 
     def __init__(self, console: Console, panel: Live | None) -> None:
         self._console, self._panel = console, panel

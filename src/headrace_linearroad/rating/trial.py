@@ -1,12 +1,12 @@
-"""One number of expressways: does a run keep every limit, with every row right?
+"""The rating of one number of expressways: whether a run keeps every limit, with every row right.
 
-    survey     all seconds are looked at once: histories, and how many tuples there are
-    warm-up    pieces of it are made and answered as fast as it goes, one after the other
-    clock      what is rated is made, then offered second by second by the feeder; the run follows the folder
-    end        the last second is answered, which an end of input alone brings; then the responses, and the judge
+    survey     generate all seconds once, for the histories and the counts of tuples
+    warm-up    generate pieces of the warm-up, and process each at full speed
+    clock      generate the rated seconds; then the feeder offers them second by second, and the run follows the folder
+    end        answer the last second, which needs the end of the input; then compute response times and judge all rows
 
-The run is the one of `linearroad run`: the same query, checkpoint and sinks. A second's answers come when the next second begins, so
-one second more is offered than is rated.
+The run is that of `linearroad run`: the same query, checkpoint and sinks. The answers of a second are emitted when the
+next second begins, so one more second is offered than is rated.
 """
 
 from __future__ import annotations
@@ -43,17 +43,21 @@ from headrace_linearroad.rating.parts import FEEDER, Parts
 from headrace_linearroad.rating.responses import PUBLISHED, Clock, first_broken, read_published, responses
 from headrace_linearroad.running import Given, Prepared
 
-PIECE = 60  # seconds of the warm-up that are made and answered together
-HOPELESS = 60.0  # seconds that a run may be behind before it is given up
-LEAD = 1.0  # seconds from when the feeder is started to when the clock begins
+PIECE = 60  # seconds of the warm-up that are generated and processed together
+HOPELESS = 60.0  # seconds that a run may be behind before the trial ends
+LEAD = 1.0  # seconds from the start of the feeder to the start of the clock
 POLL = 0.05
-WAKING = "waking.arrow"  # a name that no second has
-SHARE = 0.4  # of the free disk, for files that wait to be offered
+WAKING = "waking.arrow"  # not the name of any second
+SHARE = 0.4  # share of the free disk for files that wait to be offered
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is tried. whole: from second 0 on, traffic growing as in official data; else the end of the three hours, at `density`."""
+    """The parameters of a trial.
+
+    whole: rate from second 0 on, with the growing traffic of official data; otherwise rate the end of the three hours
+    at `density`.
+    """
 
     expressways: float
     whole: bool = False
@@ -64,7 +68,7 @@ class Plan:
     seed: int = 1
     slots: int = 2
     profile: str = "official"
-    epoch: int | None = None  # seconds of input per epoch, at most; None: as many as fit
+    epoch: int | None = None  # maximum seconds of input per epoch; None: as many as fit
 
     def __post_init__(self) -> None:
         most = HOURS - 1 - self.warm_up
@@ -74,7 +78,7 @@ class Plan:
             )
             raise WorkloadError(f"{msg}; found {self.seconds:,}")
         if self.whole and self.warm_up:
-            raise WorkloadError("a whole run begins empty: it has no warm-up")
+            raise WorkloadError("--warm-up does not apply to --whole, which begins with empty roads; leave one out")
 
     @property
     def settings(self) -> Settings:
@@ -94,7 +98,7 @@ class Plan:
 
 
 class Display(Protocol):
-    """What somebody sees of it."""
+    """The progress display of a trial."""
 
     def say(self, text: str) -> None: ...
 
@@ -105,7 +109,7 @@ class Display(Protocol):
 
 class Trial:
     def __init__(self, plan: Plan, folder: Path, display: Display, stop: Callable[[], bool], *, strict: bool) -> None:
-        """strict: it ends with the first limit that is broken, and is not judged then."""
+        """strict: end the trial, without judging its rows, when the first limit is exceeded."""
         self.plan, self.folder, self.display, self.stop, self.strict = plan, folder, display, stop, strict
         self.work = folder / WORK
         self.made, self.road = self.work / "made", self.work / "road"
@@ -114,10 +118,10 @@ class Trial:
         self.parts = Parts()
         self.notes: dict[str, Any] = {}
 
-    # --- all of it ----------------------------------------------------------------------------------------------------
+    # --- steps --------------------------------------------------------------------------------------------------------
 
     def run(self) -> dict[str, Any]:
-        """What there is to know of it, for JSON."""
+        """Run the trial and return its result, for JSON."""
         for folder in (self.made, self.road):
             folder.mkdir(parents=True)
         try:
@@ -145,7 +149,7 @@ class Trial:
     # --- traffic ------------------------------------------------------------------------------------------------------
 
     def _pieces(self) -> list[Piece]:
-        """Of what is rated, and the second behind it: one, if all of it fits."""
+        """Return the pieces of the rated seconds and the second after them: one piece if they fit on the disk."""
         plan, settings = self.plan, self.plan.settings
         room = shutil.disk_usage(self.folder).free * SHARE
         per_second = Demand(settings.density).tuples(np.arange(plan.begin, plan.end + 1)) * settings.expressways
@@ -158,7 +162,7 @@ class Trial:
         return [*found, Piece(begin, plan.end + 1)]
 
     def _survey(self, pieces: list[Piece]) -> Counts:
-        """Every second once. What is rated is kept if it is one piece."""
+        """Generate every second once and return the counts. Keep the files of the rated seconds if they are one piece."""
         plan = self.plan
         looked = [Piece(plan.first, plan.begin, write=False)] if plan.warm_up else []
         looked += [Piece(plan.begin, plan.end + 1, write=len(pieces) == 1)]
@@ -167,7 +171,7 @@ class Trial:
         with helper(making.MODULE, job, self.work / "survey.errors") as process:
             maker = Maker(process, looked)
             for _ in looked:
-                counts = maker.next(self.stop, self._tell_making("traffic is looked at"))
+                counts = maker.next(self.stop, self._tell_making("surveying traffic"))
                 offered.tuples += counts.tuples
                 offered.reports += counts.reports
                 offered.digests += counts.digests
@@ -178,7 +182,7 @@ class Trial:
         return lambda second: self.display.doing(f"{what}: {second - plan.first:,} of {plan.end + 1 - plan.first:,} s")
 
     def _taken(self, second: int) -> None:
-        """All files up to a second are taken for good: they are not needed any more."""
+        """Delete the files up to a second, because their epoch is committed."""
         for path in self.road.glob("[0-9]*.arrow"):
             if int(path.stem) <= second:
                 path.unlink()
@@ -198,7 +202,7 @@ class Trial:
         return hr.start(self._results(spark), epoch="0 seconds", late=late, **settings, **more)
 
     def _stream(self, spark: Any, pieces: list[Piece], offered: Counts) -> str | None:
-        """Why it was given up, if it was."""
+        """Run warm-up and rated seconds. Return why the trial ended early, or None."""
         self.given.spool.mkdir(parents=True)
         running.begin_folders(self.given.out)
         with self._started(spark) as run, self._looking():
@@ -219,8 +223,8 @@ class Trial:
             self.parts.stop()
 
     def _wake(self, run: Run) -> None:
-        """A file without tuples: workers are started before anything counts."""
-        self.display.doing("the run wakes up")
+        """Process a file without tuples, so that workers are started before the warm-up."""
+        self.display.doing("starting the run")
         with columns(self.road / WAKING, INPUT) as writer:
             writer.write_table(INPUT.empty_table())
         self._wait(run, lambda: bool(self.listening.epochs))
@@ -237,7 +241,7 @@ class Trial:
             self.display.show(self.listening)
 
     def _warm_up(self, run: Run) -> None:
-        """Pieces of it, made while the run has nothing to do, and answered as fast as it goes."""
+        """Generate pieces of the warm-up while the run is idle, and process each at full speed."""
         plan = self.plan
         if not plan.warm_up:
             return
@@ -250,9 +254,9 @@ class Trial:
             self.parts.named[process.pid] = None
             maker = Maker(process, pieces)
             for piece in pieces:
-                maker.next(self.stop, self._tell_making("warm-up is made"))
+                maker.next(self.stop, self._tell_making("generating warm-up"))
                 before = time.monotonic()
-                self.display.doing(f"warm-up is answered: up to second {piece.end - plan.first:,} of {plan.warm_up:,}")
+                self.display.doing(f"processing warm-up: up to second {piece.end - plan.first:,} of {plan.warm_up:,}")
                 for second in range(piece.begin, piece.end):
                     offering.publish(str(self.made), str(self.road), second)
                 last = piece.end - 1
@@ -261,7 +265,7 @@ class Trial:
         self.notes["warm_up"] = {"took": round(time.monotonic() - began, 1), "answered_in": round(worked, 1)}
 
     def _rated(self, run: Run, pieces: list[Piece]) -> str | None:
-        """One piece after the other: each is there before its clock goes on."""
+        """Offer the rated pieces. Each is generated while the clock stands still. Return why it ended early, or None."""
         with ExitStack() as stack:
             maker = None
             if len(pieces) > 1:
@@ -271,7 +275,7 @@ class Trial:
                 maker = Maker(process, pieces)
             for piece in pieces:
                 if maker is not None:
-                    maker.next(self.stop, self._tell_making("what is rated is made"))
+                    maker.next(self.stop, self._tell_making("generating rated traffic"))
                 if (why := self._offered(run, piece)) is not None:
                     return why
         self.notes["last"] = self.parts.look()
@@ -289,7 +293,7 @@ class Trial:
             self._wait(run, lambda: self.listening.second >= piece.end - 1 or self._hopeless() is not None, feeder)
             why = self._hopeless()
             while why is None and not feeder.ended:
-                time.sleep(POLL)  # it has published all, and has only to say what that took
+                time.sleep(POLL)  # all seconds are published; wait for the feeder's processor time
             feeder.check()
         if why is None:
             self._read_log(log)
@@ -309,12 +313,12 @@ class Trial:
         feeder["latest"] = max([feeder["latest"], *late])
 
     def _close(self, spark: Any) -> None:
-        """What the last second is owed; the run goes on from its checkpoint, and ends with its input."""
-        self.display.doing("the last second is answered")
+        """Answer the last second: resume the run from its checkpoint with a bounded input."""
+        self.display.doing("answering the last second")
         with self._started(spark, once=True) as run:
             run.wait()
 
-    # --- what came of it ----------------------------------------------------------------------------------------------
+    # --- result -------------------------------------------------------------------------------------------------------
 
     def _result(self, offered: Counts, pieces: list[Piece], given_up: str | None) -> dict[str, Any]:
         plan = self.plan
@@ -339,7 +343,7 @@ class Trial:
         }
 
     def _judged(self, offered: Counts, result: dict[str, Any]) -> dict[str, Any]:
-        shutil.rmtree(self.given.checkpoint, ignore_errors=True)  # it takes room
+        shutil.rmtree(self.given.checkpoint, ignore_errors=True)  # frees disk space
         judgement = Judgement(self.folder, self.plan.settings, offered, result)
         judgement.write()
         found = judgement.judge(self.stop, self.display.doing)
@@ -348,7 +352,7 @@ class Trial:
 
 
 def _worst(outputs: Mapping[str, Mapping[str, Any]]) -> str:
-    """What is known of the responses before the rows are judged, which may take longer than the run."""
+    """Return a summary of the response times, to show before the rows are judged, which may take long."""
     broken = [name for name, output in outputs.items() if not output["held"]]
     kept = f"limits of {', '.join(broken)} were not kept" if broken else "every limit was kept"
     return f"{kept}, the longest response took {max(output['worst'] for output in outputs.values()):.2f} s"

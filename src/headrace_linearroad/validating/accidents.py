@@ -1,8 +1,8 @@
-"""Where cars stand in each other's way, and in which minutes others are told.
+"""Accidents: the segments in which they are, and the minutes in which they affect tolls and alerts.
 
-Official: an accident has its effect in the minute after each minute in which a stopped car reported while another was
-stopped at its place. Walmart: in each minute that began while two were. A second counts as a whole: who moves in it is
-not stopped in it.
+Official: an accident affects the minute after each minute in which a stopped car reported while another car was stopped
+at its place. Walmart: it affects each minute that began while two cars were stopped at one place. A second counts as a
+whole: a car that moves in it is not stopped in it.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from headrace_linearroad.validating.duck import Connection
 from headrace_linearroad.validating.reading import Column, Columns, Flags
 from headrace_linearroad.validating.rules import Rules
 
-MINUTES = 1 << 10  # more than there are
+MINUTES = 1 << 10  # larger than any minute
 PLACE = "cell, lane, pos"
 
 
 @dataclass(frozen=True)
 class Accidents:
-    """`active`: segment and minute in one number, in order."""
+    """`active`: the segments and minutes with an accident, each pair as one number, sorted."""
 
     active: Column
 
     def ahead(self, cell: Column, minute: Column, rules: Rules) -> Column:
-        """The segment of the nearest accident that a car is told of; -1: there is none."""
+        """Return the segment of the nearest accident that a car is alerted of, or -1."""
         seg, backwards = cell % 100, cell // 100 % 2 == 1
         found = np.full(len(cell), -1, np.int64)
         for distance in rules.reach:
@@ -48,7 +48,7 @@ class Accidents:
 
 
 def accidents(con: Connection, stops: Sequence[Columns], last: int, rules: Rules) -> Accidents:
-    """`stops`: of all cars; `last`: the last second of the input."""
+    """Return the accidents. `stops`: the stops of all cars; `last`: the last second of the input."""
     con.register("stops", pa.concat_tables([pa.table(part) for part in stops]))
     sql = _by_last_stop(rules) if rules.ends == "last stop" else _until_cleared(rules, last)
     found = con.sql(sql).fetchnumpy()
@@ -66,7 +66,7 @@ def _by_last_stop(rules: Rules) -> str:
 
 
 def _until_cleared(rules: Rules, last: int) -> str:
-    """A minute that begins with second b: all of them stopped before b, and none moved before b."""
+    """Return SQL for the minutes before whose first second all cars of a place stopped and none moved again."""
     minute = rules.minute
     return f"""
         WITH standing AS (SELECT DISTINCT {PLACE}, vid, since::INTEGER AS since, least(until, {last}) AS until FROM stops),

@@ -1,8 +1,8 @@
-"""What cars were charged, and which answers to a question for a balance are right.
+"""Charges of cars, and the right answers to questions for balances.
 
-A visit's toll is charged when the next visit of the same journey begins, and never otherwise. The paper's balance at a
-time is the sum of that; the official check's counts every notified toll as soon as the car begins another visit, on
-whatever journey. Both are right in the official profile. They differ for cars that come back.
+The toll of a visit is charged when the next visit of the same journey begins, and never otherwise. The paper's balance
+at a time is the sum of the charges. The balance of the official check includes every notified toll as soon as the car
+begins another visit, on any journey. Both are right in the official profile. They differ for cars that return.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ RECENT, WINDOW = 30, 60  # seconds
 
 @dataclass(frozen=True)
 class Balances:
-    """`canonical`: one answer to each question; `needed` is false where none is right as well.
+    """`canonical`: one answer to each question; its `needed` is false where no answer is also right.
 
-    `accepted`: what is right: any result time from `low` to `high`, with `bal`.
+    `accepted`: all right answers: any result time from `low` to `high`, with `bal`.
     """
 
     canonical: pa.Table
@@ -33,16 +33,16 @@ class Balances:
 def balances(visits: Visits, tolls: Column, exits: Column, queries: Columns, rules: Rules) -> Balances:
     ledger = _Ledger(visits, tolls)
     find = _of_entries if rules.entries else _of_half_minutes
-    order = np.argsort(moments(queries["vid"], queries["time"]))  # neighbours are looked up next to each other
+    order = np.argsort(moments(queries["vid"], queries["time"]))  # sorted lookups are faster
     return find(ledger, exits, {name: queries[name][order] for name in ("qid", "time", "vid")})
 
 
 class _Ledger:
-    """Sums over visits, which are in order of car and time."""
+    """Sums over visits, which are sorted by car and time."""
 
     def __init__(self, visits: Visits, tolls: Column) -> None:
         told = np.where(visits.notified, tolls, 0)
-        before = np.append(0, told[:-1])[: len(told)]  # of another car only where a journey opens
+        before = np.append(0, told[:-1])[: len(told)]  # the toll of another car only where a journey begins
         same_car = np.append(False, visits.vid[1:] == visits.vid[:-1])[: len(told)]
         self.moments = moments(visits.vid, visits.time)
         self.entries = self.moments[visits.notified]
@@ -52,11 +52,11 @@ class _Ledger:
         self._unpaid = _sums(np.where(visits.opens & same_car, before, 0))
 
     def charged(self, vid: Column, time: Column) -> Column:
-        """Up to and with that second."""
+        """Return the sum of charges up to and including that second."""
         return self._between(self._charged, vid, time)
 
     def notified(self, vid: Column, time: Column) -> Column:
-        """As the official check has it: what was never paid on journeys before this one as well."""
+        """Return the balance of the official check, which includes uncharged tolls of the journeys before this one."""
         return self.charged(vid, time) + self._between(self._unpaid, vid, time)
 
     def _between(self, sums: Column, vid: Column, time: Column) -> Column:
@@ -69,7 +69,7 @@ def _sums(values: Column) -> Column:
 
 
 def _of_entries(ledger: _Ledger, exits: Column, asked: Columns) -> Balances:
-    """Balances at the last segment entry, the one before it or the first within a minute; at an exit, that of now."""
+    """Return balances at the last segment entry, the one before, or the first within a minute; at an exit, also now."""
     vid, time = asked["vid"], asked["time"]
     now = moments(vid, time)
     base = np.searchsorted(ledger.entries, moments(vid, np.zeros_like(vid)), "left")
@@ -79,7 +79,7 @@ def _of_entries(ledger: _Ledger, exits: Column, asked: Columns) -> Balances:
     exiting = np.searchsorted(exits, now, "right") > np.searchsorted(exits, now, "left")
 
     def at(entry: Column) -> Column:
-        return np.append(ledger.entered, 0)[np.clip(entry, 0, len(ledger.entered))]  # of none, anything
+        return np.append(ledger.entered, 0)[np.clip(entry, 0, len(ledger.entered))]  # any value if there is no entry
 
     fresh = entered & (at(last) > time - RECENT)
     results = [  # (which questions, result time)
@@ -99,7 +99,7 @@ def _of_entries(ledger: _Ledger, exits: Column, asked: Columns) -> Balances:
 
 
 def _of_half_minutes(ledger: _Ledger, exits: Column, asked: Columns) -> Balances:
-    """All that was charged, or all but the last charge, at a time that is not too long ago."""
+    """Return the sum of charges, with and without the last charge, at any time in the last half minute."""
     vid, time = asked["vid"], asked["time"]
     paid = ledger.charge > 0
     charges, amounts = ledger.moments[paid], ledger.charge[paid]

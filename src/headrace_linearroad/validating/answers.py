@@ -1,4 +1,4 @@
-"""The right answer to a whole input: one table for each output, and how much of the input did not count."""
+"""The right answers to an input: one table for each output, and counts of invalid tuples."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Answer:
-    """`tables`: one right answer for each output, in no order; `accepted`: every right answer to a balance query."""
+    """`tables`: one right answer for each output, unsorted; `accepted`: every right answer to balance questions."""
 
     tables: Mapping[str, pa.Table]
     accepted: pa.Table
     tuples: int
-    left: Counter[str]  # tuples that do not count, by reason
-    unanswered: Counter[str]  # queries that count and have no answer, by output
+    left: Counter[str]  # invalid tuples, by reason
+    unanswered: Counter[str]  # valid questions without an answer, by output
     without: frozenset[str]  # outputs whose history was not given
 
 
 def silent(text: str) -> None:
-    """Nobody wants to know."""
+    """Ignore a progress message."""
 
 
 def expected(
     path: Path, given: Sequence[Path] = (), profile: str = "official", *, rules: Rules | None = None
 ) -> dict[str, pa.Table]:
-    """One right answer for each output; where several are right (balances), the one that every check accepts."""
+    """Return one right answer for each output. Of several right balances, return the one that every check accepts."""
     found = answer(path, given, rules or PROFILES[profile])
     return {name: _as_put_out(found.tables[name].select(shape.columns)) for name, shape in OUTPUTS.items()}
 
@@ -51,7 +51,7 @@ def _as_put_out(table: pa.Table) -> pa.Table:
 
 
 def answer(path: Path, given: Sequence[Path], rules: Rules, *, parts: int | None = None, tell: Tell = silent) -> Answer:
-    """`parts`: of the cars, looked at one after the other; as many as memory asks for."""
+    """Return the right answers. `parts`: number of parts to divide the cars into; default: as memory requires."""
     histories = lookups.histories(given, path)
     with connection() as con:
         return _answer(con, path, histories, rules, parts or parts_of(path), tell)
@@ -87,7 +87,7 @@ def _answer(con: Connection, path: Path, histories: lookups.Histories, rules: Ru
 
 @dataclass(frozen=True)
 class Piece:
-    """What is left of the cars of one part once they were looked at one by one."""
+    """The results of one part of the cars that later steps need."""
 
     sums: pa.Table
     visits: journeys.Visits

@@ -1,8 +1,8 @@
-"""What a run put out, held against the right answer: every row, in both directions.
+"""Comparison of a run's output with the right answers: every row, in both directions.
 
-Rows that are equal in everything cancel each other, as often as they come. Of the rest, one that was expected and one
-that was found with the same key are `wrong`; other rows are `missing` or `extra`, and those that are right but come too
-often `doubled`. Where several answers are right, each of them counts as the canonical one.
+Equal rows cancel each other, with multiplicity. Of the other rows, an expected and a found row with the same key count
+as one `wrong` row. The rest are `missing` or `extra`, and right rows that occur too often are `doubled`. If several
+answers are right, each of them counts as the canonical one.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Row = dict[str, Any]
 class Example:
     kind: str
     found: Row | None
-    expected: list[Row]  # any of them
+    expected: list[Row]  # each of these rows is right
 
 
 @dataclass(frozen=True)
 class Compared:
-    """One output. Of what was found, all but what is extra, wrong or doubled is right."""
+    """The comparison of one output. All found rows are right except those that are extra, wrong or doubled."""
 
     expected: int
     found: int
@@ -69,13 +69,13 @@ class Verdict:
 
 
 def judge(path: Path, given: Given, histories: Sequence[Path], rules: Rules, *, tell: Tell = silent) -> Verdict:
-    """What a run put out for an input, against the right answer; outputs that cannot be read are found first."""
+    """Compare a run's output with the right answers of its input. Unreadable outputs raise first."""
     outputs.demand(given)
     return compare(answer(path, histories, rules, tell=tell), given, tell=tell)
 
 
 def compare(right: Answer, given: Given, *, tell: Tell = silent) -> Verdict:
-    """`given`: the folder of a run, or a table for each output."""
+    """Compare an output with the right answers. `given`: the folder of a run, or a table for each output."""
     found = {}
     with connection() as con:
         for name in OUTPUTS:
@@ -102,12 +102,12 @@ def _compared(con: Connection, right: Answer, name: str) -> Compared:
 
 
 def _needed() -> str:
-    """Questions that must be answered, or were."""
+    """Return SQL for the expected balances: of questions that must be answered, and of those that were."""
     return "(SELECT * FROM want WHERE needed OR (qid, time, vid) IN (SELECT (qid, time, vid) FROM got))"
 
 
 def _normalised() -> str:
-    """What was put out, with the canonical answer for every right one."""
+    """Return SQL for the found balances, with each right answer replaced by the canonical one."""
     return """(
         WITH canonical AS (SELECT DISTINCT qid, time, vid, resulttime, bal FROM want)
         SELECT g.* REPLACE (coalesce(c.resulttime, g.resulttime) AS resulttime, coalesce(c.bal, g.bal) AS bal)
@@ -117,7 +117,7 @@ def _normalised() -> str:
 
 
 def _cancel(con: Connection, name: str, want: str, got: str) -> None:
-    """The table `faults`: of each its kind, its key and what was found (`f_`) and expected (`e_`)."""
+    """Create the table `faults`: for each fault its kind, and the columns found (`f_`) and expected (`e_`)."""
     columns, key = OUTPUTS[name].columns, OUTPUTS[name].key
     listed = ", ".join(columns)
     con.execute(f"""
@@ -155,7 +155,7 @@ def _examples(con: Connection, name: str, kind: str) -> list[Example]:
 
 
 def _row(columns: tuple[str, ...], values: tuple[Any, ...]) -> Row | None:
-    """Without `instant` where it says the same as `time`."""
+    """Return the row, without `instant` if it equals `time`, or None if all values are null."""
     row = dict(zip(columns, values, strict=True))
     if all(value is None for value in values):
         return None

@@ -1,4 +1,4 @@
-"""DuckDB for group-bys and joins of the whole input: a connection of the validator's own."""
+"""The validator's DuckDB connection, for group-bys and joins over the whole input."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import duckdb
 
 Connection = duckdb.DuckDBPyConnection
-MEMORY = "2GB"  # beyond it, DuckDB writes to a folder
+MEMORY = "2GB"  # DuckDB spills to a folder beyond this
 
 
 @contextmanager

@@ -1,7 +1,8 @@
-"""Cars one after the other: their reports in order of time, journeys, visits of segments, and stops.
+"""Journeys, visits of segments and stops, from the reports of all cars sorted by car and time.
 
-A journey begins with the first report of a car, with the one after an exit, or on lane 0 after a pause. A visit is a run
-of reports of one journey from one (xway, dir, seg). A stop is a run of reports of one journey from one place.
+A journey begins with the first report of a car, with the report after an exit, or with a report on lane 0 after a
+pause. A visit is a sequence of reports of one journey from one (xway, dir, seg). A stop is a sequence of reports of one
+journey from one place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ SECONDS = 14  # bits of a time
 
 @dataclass(frozen=True)
 class Visits:
-    """In order of car and time. `opens`: it begins a journey. `notified`: it does not begin on the exit lane."""
+    """Visits, sorted by car and time. `opens`: begins a journey. `notified`: does not begin on the exit lane."""
 
     vid: Column
     time: Column
@@ -31,19 +32,19 @@ class Visits:
 
 @dataclass(frozen=True)
 class Cars:
-    reports: Columns  # kept ones, in order of car and time, with `cell`
+    reports: Columns  # those that are not dropped, sorted by car and time, with `cell`
     visits: Visits
-    exits: Column  # `moments` of reports on the exit lane, in order
+    exits: Column  # `moments` of reports on the exit lane, sorted
     stops: Columns  # one row for each report of a stopped car
 
 
 def moments(vid: Column, time: Column) -> Column:
-    """Car and second in one number, in that order."""
+    """Return car and second combined into one number, sorted by car first."""
     return (vid.astype(np.int64) << SECONDS) + time
 
 
 def cells(xway: Column, dir: Column, seg: Column) -> Column:
-    """One number for a segment of a direction of an expressway."""
+    """Return one number for each segment of a direction of an expressway."""
     return ((xway.astype(np.int32) * 2 + dir) * 100 + seg).astype(np.int32)
 
 
@@ -64,7 +65,7 @@ def cars(reports: Columns, rules: Rules) -> Cars:
 
 
 def _in_order(reports: Columns) -> Columns:
-    """By car and time; reports of one car in one second, which no car has, by their fields."""
+    """Sort reports by car and time. Reports of one car in one second, which no real car sends, are sorted by fields."""
     moment = moments(reports["vid"], reports["time"])
     order = np.argsort(moment, kind="stable")
     if (np.diff(moment[order]) == 0).any():
@@ -74,21 +75,21 @@ def _in_order(reports: Columns) -> Columns:
 
 
 def _first(vid: Column) -> Flags:
-    """Whether a report is the first of its car."""
+    """Return whether each report is the first of its car."""
     return np.append(True, vid[1:] != vid[:-1])[: len(vid)]
 
 
 def _before(column: Column) -> Column:
-    return np.roll(column, 1)  # of the first there is none: whoever asks looks at that
+    return np.roll(column, 1)  # the first value is meaningless: callers check `_first`
 
 
 def _kept(vid: Column, lane: Column) -> Flags:
-    """All but exits of cars of which nothing was kept, and what comes after an exit until the next entry."""
+    """Return which reports are kept: all except exits of cars without a kept report, and reports from exit to entry."""
     place = np.arange(len(vid))
     start = np.maximum.accumulate(np.where(_first(vid), place, 0))
     drives = lane != EXIT
     last_drive = np.maximum.accumulate(np.where(drives, place, -1))
-    known = last_drive >= start  # up to and with this report the car drove somewhere
+    known = last_drive >= start  # this report or an earlier one of the car is not on the exit lane
     turns = known & ((lane == ENTRY) | (lane == EXIT))
     last_turn = _before(np.maximum.accumulate(np.where(turns, place, -1)))  # before this report
     if len(vid):
@@ -113,7 +114,7 @@ def _visits(rows: Columns, opens: Flags, rules: Rules) -> Visits:
 
 
 def _stops(rows: Columns, opens: Flags, rules: Rules) -> Columns:
-    """Each report at which its car is stopped: since when, and until when (not included)."""
+    """Return each report at which its car is stopped, with the time of the stop: [since, until)."""
     vid, time = rows["vid"], rows["time"]
     place = np.arange(len(vid))
     stays = ~opens
@@ -123,7 +124,7 @@ def _stops(rows: Columns, opens: Flags, rules: Rules) -> Columns:
         stays &= (rows["spd"] == 0) & (_before(rows["spd"]) == 0)
     begin = np.maximum.accumulate(np.where(stays, 0, place))
     stopped = np.flatnonzero(place - begin >= rules.equal - 1)
-    after = np.append(np.flatnonzero(~stays), len(vid))  # the reports that begin something else
+    after = np.append(np.flatnonzero(~stays), len(vid))  # the reports that end a stop
     end = after[np.searchsorted(after, stopped, "right")]
     inside = np.minimum(end, max(len(vid) - 1, 0))
     same_car = (end < len(vid)) & (vid[inside] == vid[stopped])

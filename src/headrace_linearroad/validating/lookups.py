@@ -1,4 +1,4 @@
-"""Answers out of history: what a car spent on a day, and how long a trip will take and cost."""
+"""Answers from history: what a car spent on a day, and how long a trip takes and what it costs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headrace_linearroad.validating.reading import Columns
 from headrace_linearroad.validating.rules import Rules
 from headrace_linearroad.validating.shapes import HISTORY, SEGMENT_HISTORY, TOLL_HISTORY
 
-HOUR = 3_600_000  # milliseconds: what a mile takes at 1 mph
+HOUR = 3_600_000  # milliseconds: the time for a mile at 1 mph
 MINUTE = 60_000
 DAYS, WEEK, SEGMENTS, MINUTES = 69, 7, 100, 1440
 SUMS = ("n", "speed", "k", "toll")
@@ -33,14 +33,14 @@ KINDS: dict[int, tuple[str, ...]] = {len(names): names for names in (TOLL_HISTOR
 
 @dataclass(frozen=True)
 class Histories:
-    """Files of each kind; without any, nothing is answered."""
+    """Files of each kind. Without files of a kind, its questions have no answers."""
 
     tolls: Sequence[Path]
     segments: Sequence[Path]
 
 
 def histories(given: Sequence[Path], path: Path) -> Histories:
-    """Those that were given; if none was, those in the folder of the input."""
+    """Return the given histories, or those in the input folder if none are given."""
     beside = path / HISTORY
     if not given and path.is_dir() and beside.is_dir():
         given = [beside]
@@ -54,18 +54,18 @@ def histories(given: Sequence[Path], path: Path) -> Histories:
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise SourceError(
-            f"there is no history at {str(path)!r}; it is a file with 4 or 8 columns, or a folder of them"
+            f"there is no history at {str(path)!r}; give a file with 4 or 8 columns, or a folder of such files"
         )
     if not path.is_dir():
         return [path]
     found = sorted(file for file in path.iterdir() if file.is_file() and not file.name.startswith(("_", ".")))
     if not found:
-        raise SourceError(f"there is no history in {str(path)!r}: the folder is empty")
+        raise SourceError(f"there is no history in {str(path)!r}: the folder is empty; give another folder")
     return found
 
 
 def _columns(file: Path) -> tuple[str, ...]:
-    """The columns of a history, which say of which kind it is."""
+    """Return the columns of a history, which identify its kind."""
     if _is_arrow(file):
         names = pa.ipc.open_file(pa.memory_map(str(file))).schema.names
         for kind in KINDS.values():
@@ -91,7 +91,7 @@ def _is_arrow(file: Path) -> bool:
 
 @contextmanager
 def _rows(file: Path, names: Sequence[str]) -> Iterator[Any]:
-    """The rows of a file, for DuckDB to read."""
+    """Open the rows of a file for DuckDB."""
     if _is_arrow(file):
         with pa.memory_map(str(file)) as source:
             yield pa.ipc.open_file(source).read_all()
@@ -105,7 +105,7 @@ def _rows(file: Path, names: Sequence[str]) -> Iterator[Any]:
 
 
 def _gathered(con: Connection, files: Iterable[Path], names: Sequence[str], sql: str) -> pa.Table:
-    """The results of a SELECT over `history`, one file after the other."""
+    """Return the concatenated results of a SELECT over each file, registered as `history`."""
     found = []
     for file in files:
         try:
@@ -115,7 +115,7 @@ def _gathered(con: Connection, files: Iterable[Path], names: Sequence[str], sql:
                 con.unregister("history")
         except (pa.ArrowException, duckdb.Error, *text.UNREADABLE) as error:
             reason = str(error).splitlines()[0]
-            raise SourceError(f"{str(file)!r} is not whole numbers in {len(names)} columns: {reason}") from None
+            raise SourceError(f"{str(file)!r} does not have {len(names)} columns of whole numbers: {reason}") from None
     return pa.concat_tables(found)
 
 
@@ -123,7 +123,7 @@ def _gathered(con: Connection, files: Iterable[Path], names: Sequence[str], sql:
 
 
 def expenditures(con: Connection, files: Sequence[Path], queries: Columns) -> pa.Table:
-    """The toll of (vid, day, xway); a question without a row is not answered."""
+    """Return the toll of each question's (vid, day, xway). A question without a row has no answer."""
     names = ("qid", "time", "vid", "day", "xway")
     asked = pa.table({name: queries[name] for name in names})
     if not files:
@@ -141,7 +141,7 @@ def expenditures(con: Connection, files: Sequence[Path], queries: Columns) -> pa
         "SELECT vid, day, xway FROM found GROUP BY ALL HAVING count(DISTINCT toll) > 1 ORDER BY ALL LIMIT 1"
     ).fetchall()
     if twice:
-        raise SourceError("the history of tolls has two rows for vid {}, day {}, xway {}".format(*twice[0]))
+        raise SourceError("the history of tolls has two tolls for vid {}, day {}, xway {}".format(*twice[0]))
     return con.sql("""
         SELECT qid, time, vid, day, xway, toll AS bal FROM asked JOIN (SELECT DISTINCT * FROM found) USING (vid, day, xway)
     """).to_arrow_table()
@@ -151,7 +151,7 @@ def expenditures(con: Connection, files: Sequence[Path], queries: Columns) -> pa
 
 
 def travel_times(con: Connection, files: Sequence[Path], queries: Columns, rules: Rules) -> pa.Table:
-    """Trips over the segments from `sinit` to `send`, minute by minute of a weekday, one expressway after the other."""
+    """Return travel times and tolls of the trips from segment `sinit` to `send`, one expressway at a time."""
     fits = (queries["dow"] >= 1) & (queries["dow"] <= WEEK)
     fits &= (queries["tod"] >= 1) & (queries["tod"] <= MINUTES)
     for name in ("sinit", "send"):
@@ -174,7 +174,7 @@ def _none() -> pa.Table:
 
 
 def _by_weekday() -> str:
-    """Sums over the days of a weekday; a row outside of what there is counts for nothing."""
+    """Return SQL for the sums over the days of each weekday. Rows outside the domains are ignored."""
     return f"""
         SELECT xway::INTEGER AS xway, dir::TINYINT AS dir, seg::TINYINT AS seg, min::SMALLINT AS min,
                (day % {WEEK})::TINYINT AS weekday,
@@ -193,7 +193,7 @@ def _of_one_expressway() -> str:
 
 
 def _trips(asked: Columns, history: Mapping[str, Any], rules: Rules) -> pa.Table:
-    """All trips side by side, one segment after the other."""
+    """Compute all trips of an expressway at once, segment by segment."""
     sums = _dense(history)
     back = asked["sinit"] > asked["send"]
     length = np.abs(asked["send"] - asked["sinit"])
@@ -212,7 +212,7 @@ def _trips(asked: Columns, history: Mapping[str, Any], rules: Rules) -> pa.Table
 
 
 def _dense(history: Mapping[str, Any]) -> npt.NDArray[np.int64]:
-    """The sums of one expressway by place: a row for each of SUMS."""
+    """Return the sums of one expressway as an array: one row for each of SUMS, indexed by `_place`."""
     dense = np.zeros((len(SUMS), 2 * SEGMENTS * MINUTES * WEEK), np.int64)
     at = _place(*(history[name].astype(np.int64) for name in ("dir", "seg", "min", "weekday")))
     for row, name in enumerate(SUMS):

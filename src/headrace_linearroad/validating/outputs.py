@@ -1,4 +1,4 @@
-"""What a run put out: a folder of Parquet files for each output, or tables."""
+"""The output of a run: a folder of Parquet files for each output, or tables."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ INTEGER, TIMES = "BIGINT", ("TIMESTAMP", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_
 
 
 def demand(given: Given) -> None:
-    """All outputs are there and can be read, or it is said what is wrong."""
+    """Raise if an output is missing or cannot be read."""
     with connection() as con:
         for name in OUTPUTS:
             register(con, given, name)
 
 
 def register(con: Connection, given: Given, name: str) -> None:
-    """The rows of an output as the view `got`: its columns, and `instant`, the microsecond that `ts` is."""
+    """Create the view `got` of the rows of an output: its columns, and `instant`, which is `ts` in microseconds."""
     con.execute("DROP VIEW IF EXISTS got")
     columns = ", ".join(OUTPUTS[name].columns)
     source = _of_folder(con, given, name) if isinstance(given, Path) else _of_table(con, given, name)
@@ -40,7 +40,7 @@ def _of_table(con: Connection, given: Mapping[str, pa.Table], name: str) -> str:
 def _of_folder(con: Connection, out: Path, name: str) -> str:
     folder = out / name
     if not folder.is_dir():
-        there = "" if out.is_dir() else f"; there is no {str(out)!r} either"
+        there = "" if out.is_dir() else f"; {str(out)!r} does not exist either"
         raise SourceError(f"there is no folder {str(folder)!r}{there}; expected one for each of {', '.join(OUTPUTS)}")
     files = sorted(str(file) for file in folder.rglob("*.parquet") if _is_published(file.relative_to(folder)))
     if not files:
@@ -59,7 +59,7 @@ def _is_published(file: Path) -> bool:
 
 
 def _samples(con: Connection, files: list[str]) -> list[str]:
-    """One file of each schema that there is."""
+    """Return one file for each distinct schema."""
     rows = con.execute(
         """SELECT min(file_name) FROM
              (SELECT file_name, list((name, type, logical_type::VARCHAR) ORDER BY name) AS columns
@@ -75,7 +75,7 @@ def _quoted(name: str) -> str:
 
 
 def _demand(con: Connection, source: str, name: str, where: str) -> None:
-    """Nothing is compared that is not what it should be: whole numbers of 64 bits, and a time."""
+    """Raise if the columns are not the expected 64-bit integers and the timestamp `ts`."""
     found = {row[0]: str(row[1]) for row in con.sql(f"DESCRIBE SELECT * FROM {source}").fetchall()}
     fits = set(found) == {"ts", *OUTPUTS[name].columns}
     if not fits or found["ts"] not in TIMES or any(found[column] != INTEGER for column in OUTPUTS[name].columns):

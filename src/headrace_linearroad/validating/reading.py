@@ -1,9 +1,10 @@
-"""The input as columns of numbers: reports and queries that count, and how many tuples do not.
+"""The valid reports and questions of an input as columns of numbers, and counts of its invalid tuples.
 
-Invariant: a tuple counts or is in `left`, once. What is left out never depends on which part of the cars is read.
+Invariant: each tuple is either valid or counted once in `left`. The counts do not depend on the part of the cars that
+is read.
 
-Input that is too large at once is read in parts, by cars: nothing but sums over cars goes from one car to another until
-statistics and accidents are known, so parts are put together by adding them up.
+An input that does not fit in memory is read in parts, by cars. Until statistics and accidents are known, cars affect
+each other only through sums over cars, so the results of the parts can be added.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ WIDTHS = {"type": np.int8, "spd": np.int8, "lane": np.int8, "dir": np.int8, "seg
 WIDTHS |= {"xway": np.int16}
 REPORTED = ("vid", "time", "spd", "xway", "lane", "dir", "seg", "pos")
 ASKED = ("type", "time", "vid", "xway", "qid", "sinit", "send", "dow", "tod", "day")
-FILES = 64  # of seconds, looked at together
-AT_ONCE, AT_ONCE_OF_TEXT = 8_000_000, 16_000_000  # tuples in memory; text takes long to read again
-TUPLE, PACKED = 45, 6  # bytes of a tuple, about, as text and in Arrow; how many of them a byte of gzip holds
+FILES = 64  # files of seconds that are processed together
+AT_ONCE, AT_ONCE_OF_TEXT = 8_000_000, 16_000_000  # tuples in memory; more for text, because reading it again is slow
+TUPLE, PACKED = 45, 6  # approximate bytes of a tuple, as text and in Arrow; compression ratio of gzip
 
 MALFORMED = "malformed"
 NO_TYPE = "of no known type"
@@ -42,7 +43,7 @@ BACKWARDS = "going back in time"
 
 @dataclass(frozen=True)
 class Tuples:
-    """What counts of the cars of one part, and of the whole input what does not."""
+    """The valid tuples of one part of the cars, and the counts of the whole input."""
 
     reports: Columns
     queries: Columns
@@ -55,7 +56,7 @@ class Tuples:
 
 
 def parts_of(path: Path) -> int:
-    """In how many parts an input should be read."""
+    """Return the number of parts in which to read an input."""
     if path.is_dir():
         return 1 + sum(file.stat().st_size for file in _seconds(path)) // (AT_ONCE * TUPLE)
     size = path.stat().st_size if path.exists() else 0
@@ -63,10 +64,10 @@ def parts_of(path: Path) -> int:
 
 
 def read(path: Path, part: int = 0, parts: int = 1) -> Tuples:
-    """The tuples of the cars whose number leaves `part` when divided by `parts`."""
+    """Return the tuples of the cars whose number modulo `parts` is `part`."""
     if not path.exists():
         raise SourceError(
-            f"there is no input at {str(path)!r}; it is a file of text, or a folder of Arrow files of one second"
+            f"there is no input at {str(path)!r}; give a text file, or a folder with one Arrow file per second"
         )
     reports: list[Columns] = []
     queries: list[Columns] = []
@@ -96,7 +97,7 @@ def _joined(batches: Sequence[Columns], names: Sequence[str]) -> Columns:
 
 @dataclass(frozen=True)
 class _Batch:
-    columns: Columns  # of tuples that count
+    columns: Columns  # of valid tuples
     left: Counter[str]
     seen: int
 
@@ -106,7 +107,7 @@ def _of_text(path: Path) -> Iterator[_Batch]:
     for table, malformed in text.tables(path):
         columns, left = _valid({name: table[name].to_numpy() for name in FIELDS})
         times = columns["time"]
-        clock = np.maximum.accumulate(np.append(latest, times))  # before each, and at last after all
+        clock = np.maximum.accumulate(np.append(latest, times))  # the largest time before each tuple, and in all
         kept = times >= clock[:-1]
         latest = int(clock[-1])
         left += Counter({MALFORMED: malformed, BACKWARDS: int(np.count_nonzero(~kept))})
@@ -115,7 +116,9 @@ def _of_text(path: Path) -> Iterator[_Batch]:
 
 def _of_folder(path: Path) -> Iterator[_Batch]:
     if not (path / COMPLETE).exists():
-        raise SourceError(f"{str(path)!r} has no {COMPLETE}: it is half written, or no folder of seconds")
+        raise SourceError(
+            f"{str(path)!r} has no {COMPLETE}: it is half written, or generate did not write it; generate it again"
+        )
     files, clock = _seconds(path), -1
     for first in range(0, len(files), FILES):
         tables = []
@@ -137,7 +140,7 @@ def _second(file: Path) -> pa.Table:
     try:
         table = pa.ipc.open_file(pa.memory_map(str(file))).read_all()
     except pa.ArrowInvalid as error:
-        raise SourceError(f"{str(file)!r} is no Arrow file: {error}") from None
+        raise SourceError(f"{str(file)!r} is not an Arrow file: {error}; generate it again") from None
     wanted = ["ts", *FIELDS]
     fits = all(name in table.column_names for name in wanted) and all(
         pa.types.is_integer(table.schema.field(name).type) for name in FIELDS
@@ -145,24 +148,24 @@ def _second(file: Path) -> pa.Table:
     if not fits or not pa.types.is_timestamp(table.schema.field("ts").type):
         found = ", ".join(f"{column.name} {column.type}" for column in table.schema)
         raise SourceError(
-            f"{str(file)!r} has columns {found}; expected a timestamp ts, and whole numbers {', '.join(FIELDS)}"
+            f"{str(file)!r} has columns {found}; expected a timestamp ts, and integers {', '.join(FIELDS)}"
         )
     kinds = [pa.timestamp("us", "UTC"), *[pa.int64()] * len(FIELDS)]
     return table.select(wanted).cast(pa.schema(list(zip(wanted, kinds, strict=True))))
 
 
 def _instant(file: Path, table: pa.Table, before: int) -> int:
-    """The microsecond of its tuples, later than all before: else nobody could say what comes after what."""
+    """Return the time of a file's tuples in microseconds. Raise if it varies, or if a file before has later tuples."""
     found = pc.unique(table["ts"].drop_null().cast(pa.int64())).to_pylist()
     if len(found) > 1:
-        raise SourceError(f"{str(file)!r} has tuples of more than one second: of {sorted(found)[:5]} microseconds")
+        raise SourceError(f"{str(file)!r} has tuples of more than one second: {sorted(found)[:5]} microseconds")
     if found and found[0] <= before:
-        raise SourceError(f"{str(file)!r} has tuples of {found[0]} microseconds, and a file before it of {before}")
+        raise SourceError(f"{str(file)!r} has tuples of {found[0]} microseconds, but a file before it has {before}")
     return int(found[0]) if found else before
 
 
 def _whole(table: pa.Table) -> pa.Table:
-    """Without tuples that lack a field they need, or contradict themselves about when they were."""
+    """Remove tuples that lack a field they need, or whose `ts` differs from their `time`."""
     lacks = pc.or_(pc.is_null(table["ts"]), pc.is_null(table["type"]))
     for name in FIELDS[1:]:
         if table[name].null_count:
@@ -176,7 +179,7 @@ def _whole(table: pa.Table) -> pa.Table:
 
 
 def _valid(columns: Columns) -> tuple[Columns, Counter[str]]:
-    """Tuples of a known type whose fields are what they can be; and how many others there were."""
+    """Return the tuples of a known type with all fields in their domains, and the counts of the others."""
     kind = columns["type"]
     report = kind == REPORT
     known = report | ((kind >= 2) & (kind <= TRAVEL))

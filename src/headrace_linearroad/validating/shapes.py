@@ -1,4 +1,4 @@
-"""What lies in files, as the validator knows it: said here once more, so that no mistake is shared with who writes them."""
+"""The validator's definitions of files. They repeat those of `forms.py` on purpose, so that no mistake is shared."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FIELDS = (
     *("type", "time", "vid", "spd", "xway", "lane", "dir", "seg", "pos"),
     *("qid", "sinit", "send", "dow", "tod", "day"),
 )
-"""Of a line of text, in their order; an Arrow file of one second has `ts` as well."""
+"""The fields of a line of text, in order. An Arrow file of one second also has `ts`."""
 
 MOST = 2**31 - 1  # MAXINT of the benchmark
 LAST = 10_799  # three hours
@@ -25,7 +25,7 @@ OF_REPORTS = {
     "pos": (0, 527_999),
 }
 OF_QUERIES = {"qid": (0, MOST)}
-"""Domains, ends included. What else a query asks for may be outside of its domain: it is then not answered."""
+"""Domains, both ends included. A question whose other fields are outside their domains is valid and has no answer."""
 
 USED = {
     REPORT: (*ALWAYS, *OF_REPORTS),
@@ -33,10 +33,10 @@ USED = {
     EXPENDITURE: (*ALWAYS, *OF_QUERIES, "xway", "day"),
     TRAVEL: (*ALWAYS, *OF_QUERIES, "xway", "sinit", "send", "dow", "tod"),
 }
-"""What a tuple of each type has a use for. What else it has may be anything."""
+"""The fields that each type of tuple uses. The others may contain anything."""
 
-COMPLETE = "_complete.json"  # in a folder of seconds that was written to its end
-HISTORY = "history"  # a folder in it
+COMPLETE = "_complete.json"  # the last file of a complete input folder
+HISTORY = "history"  # the subfolder of an input folder with its histories
 
 TOLL_HISTORY = ("vid", "day", "xway", "toll")
 SEGMENT_HISTORY = ("day", "min", "xway", "dir", "seg", "lav", "cnt", "toll")
@@ -44,7 +44,7 @@ SEGMENT_HISTORY = ("day", "min", "xway", "dir", "seg", "lav", "cnt", "toll")
 
 @dataclass(frozen=True)
 class Output:
-    """Columns besides `ts`, and those of them that say what a row answers; the others are the answer."""
+    """The columns of an output besides `ts`, and its key: the columns that identify a row's question or report."""
 
     columns: tuple[str, ...]
     key: tuple[str, ...]

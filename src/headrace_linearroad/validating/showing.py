@@ -1,4 +1,4 @@
-"""A verdict for people: a line for each output, then examples of what is wrong."""
+"""The text form of a verdict: one line for each output, then examples of faults."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _of(example: Example) -> str:
     if example.kind != "wrong":
         return _values(example.found)
     found, right = example.found, example.expected
-    if "ts" in found:  # it is shown where it is not what `time` says
+    if "ts" in found:  # `ts` is only present if it differs from `time`
         right = [row | {"ts": row["time"] * 1_000_000} for row in right]
     differ = {column for row in right for column in row if row[column] != found[column]}
     wanted = [_values({column: row[column] for column in row if column in differ}) for row in right]

@@ -1,7 +1,7 @@
-"""Cars and speeds of every segment and minute, and what follows for the minutes after.
+"""Cars and speeds of every segment and minute, and the statistics (LAV, NOV) that later minutes use.
 
-Invariant: LAV is the exact rational number, then cut or rounded. Doubles only find the few that are so near to a whole
-number that fractions must decide.
+Invariant: LAV is the exact rational number, truncated or rounded once. Doubles only select the few values that are too
+close to a whole number, which are then computed with fractions.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from headrace_linearroad.validating.duck import Connection
 from headrace_linearroad.validating.reading import Column, Columns
 from headrace_linearroad.validating.rules import Rules
 
-NEAR = 1e-7  # far more than doubles are wrong here, far less than a difference that matters
+NEAR = 1e-7  # far larger than the error of doubles here, far smaller than any difference that matters
 
 
 def gathered(con: Connection, reports: Columns, rules: Rules) -> pa.Table:
-    """By segment, minute and how often a car reported in it: how many such cars, and the sum of their speeds."""
+    """Return, by segment, minute and number of reports per car: the number of such cars and the sum of their speeds."""
     con.register("rows", pa.table({name: reports[name] for name in ("vid", "cell", "time", "spd")}))
     found = con.sql(f"""
         SELECT cell, minute, n, count(*)::BIGINT AS cars, sum(speed)::BIGINT AS speed
@@ -32,20 +32,20 @@ def gathered(con: Connection, reports: Columns, rules: Rules) -> pa.Table:
               FROM rows GROUP BY ALL)
         GROUP BY ALL
     """).to_arrow_table()
-    con.unregister("rows")  # or they would stay in memory
+    con.unregister("rows")  # frees the memory
     return found
 
 
 @dataclass(frozen=True)
 class Statistics:
-    """Of segments that had a report, by number of `cells` and minute from 0 (in which nothing can be)."""
+    """NOV and LAV of the segments with reports, indexed by place in `cells` and by minute. Minute 0 is always empty."""
 
     cells: Column
     nov: npt.NDArray[np.int64]
     lav: npt.NDArray[np.int64]
 
     def of(self, cell: Column, minute: Column, rules: Rules) -> tuple[Column, Column]:
-        """(LAV, NOV) that decide about a toll in a minute."""
+        """Return (LAV, NOV), which determine the toll in a minute."""
         row = np.searchsorted(self.cells, cell)
         return self.lav[row, minute], self.nov[row, np.maximum(minute - rules.counted, 0)]
 
@@ -78,7 +78,7 @@ def _summed(shape: tuple[int, int], where: tuple[Column, Column], values: Column
 
 
 def _ago(values: npt.NDArray[Any], minutes: int) -> npt.NDArray[Any]:
-    """What was so many minutes before each minute; nothing before the first."""
+    """Return the values of `minutes` minutes before each minute; 0 before the first."""
     if minutes == 0:
         return values
     moved = np.zeros_like(values)
@@ -87,7 +87,7 @@ def _ago(values: npt.NDArray[Any], minutes: int) -> npt.NDArray[Any]:
 
 
 def _of_reports(speed: npt.NDArray[Any], reports: npt.NDArray[Any], rules: Rules) -> npt.NDArray[Any]:
-    """All reports of those minutes alike."""
+    """Return LAV as the mean of all reports of the minutes before."""
     over = sum(_ago(speed, minutes) for minutes in rules.back)
     under = sum(_ago(reports, minutes) for minutes in rules.back)
     some = np.maximum(under, 1)
@@ -95,7 +95,7 @@ def _of_reports(speed: npt.NDArray[Any], reports: npt.NDArray[Any], rules: Rules
 
 
 def _of_means(means: npt.NDArray[Any], nov: npt.NDArray[Any], common: int, rules: Rules) -> npt.NDArray[Any]:
-    """`means`: of every minute the sum over cars of their mean speed, times `common`."""
+    """Return LAV as the mean of the minutes' means. `means`: sums of the cars' mean speeds, times `common`."""
     average = (means / np.maximum(nov * common, 1)).astype(float)
     over = sum(_ago(average, minutes) for minutes in rules.back)
     minutes_with = sum(_ago((nov > 0).astype(int), minutes) for minutes in rules.back)

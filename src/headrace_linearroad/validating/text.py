@@ -1,7 +1,7 @@
-"""Lines of fifteen fields, plain or gzip: whole numbers where its type has a use for them. Any other is counted and left out.
+"""Text input, plain or gzip: lines of fifteen fields, with whole numbers where the type uses them. Others are counted.
 
-Invariant: what is a line is said by `_fields` alone. `_clean` proves of a whole block of bytes that each of its lines is
-fifteen numbers, which is the usual case; only the lines of other blocks are looked at one by one.
+Invariant: `_fields` alone defines a well-formed line. `_clean` proves for a whole block that each of its lines has
+fifteen numbers, which is the usual case. Only the lines of other blocks are checked one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pyarrow.csv
 from headrace.errors import SourceError
 from headrace_linearroad.validating.shapes import FIELDS, USED
 
-DIGITS = 18  # so many fit into 64 bits
+DIGITS = 18  # any number of 18 digits fits 64 bits
 NUMBER = re.compile(rb"[ \t]*(-?[0-9]{1,%d})[ \t]*" % DIGITS)
 UNUSED = b"-1"
 BLOCK = 1 << 24
@@ -29,7 +29,7 @@ _ENDS = np.array([ord(",")] * (len(FIELDS) - 1) + [ord("\n")], np.uint8)
 
 
 def opened(path: Path) -> IO[bytes]:
-    """A file, unpacked if it is gzip; what it is called says nothing."""
+    """Open a file, and decompress it if its content is gzip. The name has no effect."""
     return cast(IO[bytes], gzip.open(path, "rb")) if is_packed(path) else path.open("rb")
 
 
@@ -39,7 +39,7 @@ def is_packed(path: Path) -> bool:
 
 
 def tables(path: Path) -> Iterator[tuple[pa.Table, int]]:
-    """The lines of numbers, in order, as tables of 64 bits; beside each, how many lines were none."""
+    """Yield tables of the well-formed lines, in order, as 64-bit integers, each with a count of malformed lines."""
     with opened(path) as file:
         rest = b""
         while block := _block(path, file):
@@ -54,7 +54,7 @@ def _block(path: Path, file: IO[bytes]) -> bytes:
     try:
         return file.read(BLOCK)
     except UNREADABLE as error:
-        raise SourceError(f"{str(path)!r} cannot be read to its end: {error}") from None
+        raise SourceError(f"{str(path)!r} cannot be read to its end: {error}; replace the file") from None
 
 
 def _table(block: bytes) -> tuple[pa.Table, int]:
@@ -67,7 +67,7 @@ def _table(block: bytes) -> tuple[pa.Table, int]:
 
 
 def _fields(line: bytes) -> list[bytes] | None:
-    """The numbers of a line; where one is not asked for and is not there, `UNUSED`. None: the line is malformed."""
+    """Return the numbers of a line, or None if it is malformed. Unused fields that are not numbers become `UNUSED`."""
     given = [NUMBER.fullmatch(field) for field in line.split(b",")]
     if len(given) != len(FIELDS) or given[0] is None:
         return None
@@ -78,7 +78,7 @@ def _fields(line: bytes) -> list[bytes] | None:
 
 
 def _clean(block: bytes) -> bool:
-    """Whether every line is numbers and commas, without a space; False is no statement."""
+    """Return True if every line is fifteen numbers without spaces. False means that it is not known."""
     given = np.frombuffer(block, np.uint8)
     digits = (given >= ord("0")) & (given <= ord("9"))
     ends = np.flatnonzero((given == ord(",")) | (given == ord("\n")))
@@ -93,7 +93,7 @@ def _clean(block: bytes) -> bool:
         (given[ends].reshape(-1, len(FIELDS)) == _ENDS).all()
         and lengths.min(initial=1) >= 1
         and lengths.max(initial=1) <= DIGITS
-        and np.count_nonzero(signed) == len(minus)  # there are no others
+        and np.count_nonzero(signed) == len(minus)  # no other minus signs
     )
 
 
