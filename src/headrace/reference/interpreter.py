@@ -93,13 +93,32 @@ def reference(
     versions: Sequence[Version] | None = None,
     idle: Idle | None = None,
 ) -> pa.Table:
-    """The sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
+    """Return the sequential answer to a query: over its bounded sources, or over `epochs`. It needs no Spark.
 
-    With `end=False` the input goes on after the last epoch, and only what is certain by then is emitted.
-    With `errors="keep"` tuples that fail in a `map`, `filter`, `case` or the SQL of a split are left out there.
-    `versions`: what tables held in each epoch, a table or a dict {name: table}; one more may follow, for the end, else that is as
-    the last epoch was. Without it a table is what it holds now.
-    `idle`: for each epoch the names of the sources that had been silent for longer than their `idle`; without it none was.
+    Args:
+        query: a stream.
+        epochs: the rows that arrived together, epoch by epoch: a `pyarrow.Table` if the query has one source, or tables
+            by the name of their source. None: the query's own sources, which must be bounded.
+        end: True: the input ends after the last epoch. False: it continues, and only results that are certain by then
+            are emitted.
+        errors: "stop": a tuple on which an expression fails raises an error. "keep": tuples that fail in a `map`,
+            `filter`, `case` or the SQL of a split are left out there.
+        versions: what tables held in each epoch, a table or a dict {name: table}; one more may follow, for the end,
+            which otherwise is like the last epoch. None: what the tables hold now.
+        idle: for each epoch the names of the sources that had been silent for longer than their `idle`. None: no source
+            was.
+
+    Returns:
+        The results in sequence, a `pyarrow.Table`.
+
+    Raises:
+        DataError: an expression failed on a tuple, with errors="stop".
+        SourceError: a source is not bounded, or delivers other columns.
+
+    Examples:
+        >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [1, 20]})
+        >>> hr.reference(hr.testing.table_stream(table).filter("x > 10"))["x"].to_pylist()
+        [20]
     """
     return references([query], epochs, end, errors, versions, idle)[0]
 
