@@ -102,6 +102,7 @@ THEME = {
     ],
 }
 DOCSTRINGS = {
+    "docstring_style": "google",
     "show_source": False,
     "show_root_heading": True,
     "show_root_full_path": False,

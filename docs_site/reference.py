@@ -19,16 +19,27 @@ import headrace as hr
 from docs_site import staging
 from headrace import sinks, testing
 from headrace.cli import app
+from headrace.compile.subqueries import Plan
+from headrace.plan.figures import Figures
+from headrace.processor import ProcessorTable
 from headrace.run.run import Run
+from headrace.stream import Substreams
 from headrace.task import reports
 from headrace.telemetry import epoch_record, progress
 
 GROUPS: dict[str, tuple[str, list[str]]] = {
     "sources": ("Sources and sessions", ["session", "files", "kafka", "stream", "table", "secret", "Secret"]),
-    "streams": ("Streams and tables", ["Stream", "Table"]),
-    "runs": ("Runs", ["start", "Run", "Policy", "reference", "calibrate", "read_state"]),
-    "processors": ("Processors", ["Processor", "StateTable"]),
+    "streams": ("Streams and tables", ["Stream", "Substreams", "Table"]),
+    "runs": ("Runs", ["start", "Run", "Plan", "Policy", "reference", "calibrate", "Figures", "read_state"]),
+    "processors": ("Processors", ["Processor", "StateTable", "ProcessorTable"]),
 }
+HANDED_OUT: dict[str, Any] = {  # classes whose objects users get and do not make
+    each.__name__: each for each in (Substreams, Run, Plan, Figures, ProcessorTable)
+}
+NAMES = (
+    "In the examples, `hr` is headrace, `pa` is pyarrow, `spark` is a session, `run` is a run in progress, and `calls/` is"
+    " a folder of Parquet files.\n\n"
+)
 RECORDS: tuple[tuple[Any, tuple[str, ...]], ...] = (
     (progress, ("Progress", "EpochSummary", "SplitFigures", "VersionFigures")),
     (epoch_record, ("EpochRecord", "Phases", "DriverFigures", "SourceFigures", "OperatorFigures", "SlotFigures")),
@@ -46,9 +57,9 @@ def write(folder: Path) -> None:
 
 def pages() -> dict[str, tuple[str, str]]:
     """Return title and text of every generated page, by name."""
-    made = {name: (title, _directives(names)) for name, (title, names) in _groups().items()}
-    made["sinks"] = ("Sinks", _module(sinks))
-    made["testing"] = ("Testing", _module(testing))
+    made = {name: (title, NAMES + _directives(names)) for name, (title, names) in _groups().items()}
+    made["sinks"] = ("Sinks", NAMES + _module(sinks))
+    made["testing"] = ("Testing", NAMES + _module(testing))
     made["commands"] = ("Commands", "\n".join(_commands()))
     made["records"] = ("Progress and records", "\n".join(_records()))
     return made
@@ -73,7 +84,8 @@ def _is_error(value: Any) -> bool:
 
 
 def _directives(names: list[str]) -> str:
-    return "\n\n".join(f"::: {_path(Run if name == 'Run' else getattr(hr, name), name)}" for name in names)
+    values = {name: HANDED_OUT.get(name) or getattr(hr, name) for name in names}
+    return "\n\n".join(f"::: {_path(value, name)}" for name, value in values.items())
 
 
 def _path(value: Any, name: str) -> str:
@@ -95,7 +107,8 @@ def _documented(path: str) -> str:
     lines = [_entry(f"## {name}", name, value)]
     if inspect.isclass(value) and not _is_error(value):
         members = {key: member for key, member in vars(value).items() if not key.startswith("_")}
-        lines += [_entry(f"### {name}.{key}", key, member) for key, member in members.items() if callable(member)]
+        shown = {key: member for key, member in members.items() if callable(member) or isinstance(member, property)}
+        lines += [_entry(f"### {name}.{key}", key, member) for key, member in shown.items()]
     return "\n\n".join(lines)
 
 
@@ -105,7 +118,43 @@ def _entry(heading: str, name: str, value: Any) -> str:
         signature = f"```text\n{name}{shown}\n```\n\n"
     except (ValueError, TypeError):
         signature = ""
-    return f"{heading}\n\n{signature}{inspect.getdoc(value) or ''}".rstrip()
+    return f"{heading}\n\n{signature}{markdown(inspect.getdoc(value) or '')}".rstrip()
+
+
+# --- docstrings -------------------------------------------------------------------------------------------------------
+
+SECTION = re.compile(r"^(Args|Attributes|Returns|Raises|Examples):\n((?:(?: {4}.*)?(?:\n|$))+)", re.MULTILINE)
+ITEM = re.compile(r"^(\*{0,2}\w+): ((?:.*\n?)(?: +.*\n?)*)", re.MULTILINE)
+
+
+def markdown(docstring: str) -> str:
+    """Return a docstring with its sections as lists and code blocks."""
+    return SECTION.sub(lambda match: f"{_section(match[1], inspect.cleandoc(match[2]))}\n\n", docstring).rstrip()
+
+
+def _section(title: str, text: str) -> str:
+    if title == "Examples":
+        parts = [f"```pycon\n{part}\n```" if part.startswith(">>>") else part for part in text.split("\n\n")]
+        return "\n\n".join(["**Examples**", *parts])
+    if title == "Returns":
+        return f"**Returns**: {text}"
+    return f"**{title}**\n\n" + "\n".join(f"- `{name}`: {meaning}" for name, meaning in _items(text).items())
+
+
+def _items(text: str) -> dict[str, str]:
+    """Return the meanings that a section gives, by name."""
+    return {name: " ".join(meaning.split()) for name, meaning in ITEM.findall(text)}
+
+
+def _attributes(docstring: str) -> dict[str, str]:
+    """Return what the section of attributes says, by name."""
+    return next(
+        (_items(inspect.cleandoc(text)) for title, text in SECTION.findall(docstring) if title == "Attributes"), {}
+    )
+
+
+def _without_attributes(docstring: str) -> str:
+    return SECTION.sub(lambda match: "" if match[1] == "Attributes" else match[0], docstring)
 
 
 # --- commands ---------------------------------------------------------------------------------------------------------
@@ -165,14 +214,16 @@ def _is_record(value: Any, module: Any) -> bool:
 
 
 def _record(kind: Any, file: Path) -> Iterator[str]:
-    comments, manual = _comments(file, kind.__name__), _manual({each.name for each in fields(kind)})
     text = inspect.getdoc(kind) or ""
-    written = "" if text.startswith(f"{kind.__name__}(") else text  # dataclasses without a docstring get a signature
+    comments = _comments(file, kind.__name__)
+    meanings = _manual({each.name for each in fields(kind)}) | _attributes(text)
+    made = text.startswith(f"{kind.__name__}(")  # dataclasses without a docstring get a signature
+    written = "" if made else markdown(_without_attributes(text))
     yield f"## {kind.__name__}\n\n{written}\n\n| field | type | meaning |\n|---|---|---|"
     for each in fields(kind):
         if not each.name.startswith("_"):
             type_text = str(each.type).replace(" | ", " or ")
-            meaning = manual.get(each.name) or _cell(comments.get(each.name, ""))
+            meaning = meanings.get(each.name) or _cell(comments.get(each.name, ""))
             yield f"| `{each.name}` | `{type_text}` | {meaning} |"
     yield ""
 

@@ -1,4 +1,12 @@
-"""headrace: continuous queries over data streams, in parallel on Apache Spark, with exactly the sequential answer."""
+"""headrace: continuous queries over data streams, in parallel on Apache Spark, with exactly the sequential answer.
+
+Examples:
+    >>> import headrace as hr
+    >>> calls = hr.testing.source("calls", {"caller": "string"})
+    >>> counts = calls.aggregate(by=["caller"], window="10 seconds", n="count(*)")
+    >>> steps = hr.testing.play(counts, [hr.testing.epoch(calls=[(1, "ann"), (9, "ann")]), hr.testing.end()])
+    >>> steps[1].expect([{"caller": "ann", "n": 2}])
+"""
 
 from __future__ import annotations
 
@@ -95,9 +103,24 @@ __all__ = [
 
 
 def session(slots: int = 2, master: str | None = None, **config: str | Secret) -> SparkSession:
-    """A SparkSession with the settings headrace needs: local[slots], or the given master. `config` adds more settings.
+    """Return a Spark session with the settings that headrace needs: the one that exists, or a new one.
 
-    Those that are secret by name, or `hr.secret("NAME")`, are kept out of the arguments of Spark's process.
+    Args:
+        slots: how many tasks run at once, if no master is given.
+        master: the address of a Spark master, such as "spark://host:7077". None: this machine, `local[slots]`.
+        **config: further settings of Spark; spark__ui__enabled="true" sets spark.ui.enabled. Settings that are
+            secret by name, and those that are `hr.secret("NAME")`, are kept out of the arguments of Spark's process.
+
+    Returns:
+        A `SparkSession`.
+
+    Raises:
+        QueryError: the number of slots is out of range.
+
+    Examples:
+        >>> spark = hr.session(slots=2)
+        >>> spark.sparkContext.defaultParallelism
+        2
     """
     from headrace.spark import session as spark_session
 
@@ -114,13 +137,25 @@ def stream(
 ) -> Stream:
     """Return a stream over a streaming or static Spark DataFrame.
 
-    time: the column with the event time, a timestamp; the stream calls it `ts`.
-    lateness: how far a tuple may lag behind the largest `ts` before it without being late.
-    idle: after this much wall-clock time without a tuple the other streams stop waiting for this one. None: never.
-    ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
-    name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...
+    Args:
+        df: the DataFrame.
+        time: the column with the event time, a timestamp; the stream calls it `ts`.
+        lateness: how far a tuple may lag behind the largest `ts` before it without being late.
+        idle: after this much wall-clock time without a tuple the other streams stop waiting for this one. None: never.
+        ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
+        name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...
 
-    calls = hr.stream(df, time="start", lateness="2 seconds", name="calls")
+    Returns:
+        The stream.
+
+    Raises:
+        QueryError: the column does not exist or is no timestamp, a type is not supported, or a duration is invalid.
+
+    Examples:
+        >>> df = spark.createDataFrame(pa.table({"at": pa.array([1], pa.timestamp("us", "UTC")), "caller": ["ann"]}))
+        >>> calls = hr.stream(df, time="at", lateness="2 seconds", name="calls")
+        >>> calls.columns
+        ['ts', 'caller']
     """
     from headrace.spark import dataframes
 
@@ -142,12 +177,28 @@ def files(
 ) -> Stream:
     """Return a stream over the *.parquet, *.arrow and *.feather files of a folder that may grow.
 
-    time, lateness, idle, ahead, name: as in `headrace.stream`.
-    files_per_epoch: how many files one epoch takes. None: as many as fit.
-    schema: the columns of the files. None: those of the first file, which then must be there.
-    order: in which files are taken: by "modified", the time of the last change and then the name, or by "name".
+    Args:
+        spark: a session.
+        folder: the path of the folder.
+        time: the column with the event time, a timestamp; the stream calls it `ts`.
+        lateness: how far a tuple may lag behind the largest `ts` before it without being late.
+        files_per_epoch: how many files one epoch takes. None: as many as fit.
+        name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...
+        idle: after this much wall-clock time without a tuple the other streams stop waiting for this one. None: never.
+        ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
+        schema: the columns of the files. None: the columns of the first file, which then must exist.
+        order: "modified": files are taken by the time of their last change, then by name. "name": by name.
 
-    orders = hr.files(spark, "orders/", time="at", name="orders")
+    Returns:
+        The stream.
+
+    Raises:
+        QueryError: the folder does not exist, has no file while no schema is given, or an option is invalid.
+
+    Examples:
+        >>> calls = hr.files(spark, "calls/", time="ts", name="calls")
+        >>> calls.columns
+        ['ts', 'caller', 'seconds']
     """
     from headrace.sources.files import FilesOrigin, checked_folder, checked_order, checked_schema
 
@@ -175,19 +226,45 @@ def kafka(
     gaps: Literal["stop", "count"] = "stop",
     settings: Mapping[str, Any] | None = None,
 ) -> Stream:
-    """A stream over a topic of Kafka, or several; each partition is in an order of its own, and `lateness` is within it.
+    """Return a stream over one or more topics of Kafka. Each partition has its own order, and `lateness` applies within
+    it.
 
-    time: a field of the schema; "@timestamp": when the message was written, which is the default for format="raw".
-    schema: the fields that are read of a message; not for format="raw", which has key, value, headers, topic, partition,
-        offset and timestamp.
-    format: "json" (an object per message), "avro" (a record, of the schema in avro=), "arrow" (an Arrow stream, any number
-        of rows per message: the fast way) or "raw".
-    start: "earliest", "latest" or a time with a zone: where a new checkpoint begins.
-    idle: a partition silent for that long no longer holds the others back; without it an empty partition does so forever.
-    messages_per_epoch: about so many, of all partitions together, and at least one of each; by default as many as fit.
-    gaps: "stop" (offsets that retention removed before they were read end the run) or "count" (they are passed over).
-    settings: those of librdkafka, such as for TLS and SASL, with hr.secret("NAME") for what is secret. They are not stored.
-        No text shows what hr.secret stands for, nor what is secret by its name (passwords, keys, tokens).
+    Args:
+        spark: a session.
+        servers: the brokers as host:port; several as a list, or with commas.
+        topic: the name of a topic, or a list of names.
+        time: a field of the schema, or "@timestamp": when the message was written. None: "@timestamp", only with
+            format="raw".
+        schema: the fields that are read from a message. None with format="raw", which has key, value, headers, topic,
+            partition, offset and timestamp.
+        format: "json" (an object per message), "avro" (a record, with the schema in `avro`), "arrow" (an Arrow stream,
+            any number of rows per message: the fastest) or "raw".
+        lateness: how far a tuple may lag behind the largest `ts` of its partition without being late.
+        start: where a new checkpoint begins: "earliest", "latest" or a datetime with a zone.
+        name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...
+        idle: a partition that is silent for this long no longer holds the others back. None: an empty partition does so
+            forever.
+        ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
+        messages_per_epoch: roughly how many messages one epoch takes, of all partitions together, and at least one of
+            each. None: as many as fit.
+        avro: the Avro schema of format="avro", as JSON text or as a dict. None with the other formats.
+        gaps: "stop": offsets that retention removed before they were read end the run. "count": they are skipped and
+            counted.
+        settings: settings of librdkafka, such as for TLS and SASL, with `hr.secret("NAME")` for secret values. They are
+            not stored, and no text shows secret values. None: no further settings.
+
+    Returns:
+        The stream.
+
+    Raises:
+        QueryError: an option is invalid.
+        MissingLibrary: the extra `kafka` is not installed.
+
+    Examples:
+        >>> schema = pa.schema([("at", pa.timestamp("us", "UTC")), ("caller", pa.string())])
+        >>> calls = hr.kafka(spark, "localhost:9092", "calls", time="at", schema=schema, lateness="2 seconds")
+        >>> calls.columns
+        ['ts', 'caller']
     """
     from headrace.sources.kafka.client import checked_servers
     from headrace.sources.kafka.decoders import WRITTEN, decoder
@@ -214,13 +291,26 @@ def table(
     name: str | None = None,
     schema: pa.Schema | None = None,
 ) -> Table:
-    """Rows without time, to join streams with: `s.join(table, on=...)`, any predicate, no window.
+    """Return rows without time, which streams are joined with: `s.join(table, on=...)`.
 
-    source: a static DataFrame, a folder of columnar files or one such file, or a function that returns a static DataFrame.
-    refresh: read it again that often, such as "10 minutes"; by default with every start. Not of a DataFrame, which keeps the
-        list of files that it was made with.
-    schema: its columns. Without it they are learnt from what is there when the query is built, which then must be there, also
-        where a checkpoint has a version of it.
+    Args:
+        source: a static DataFrame, a folder of columnar files or one such file, or a function that returns a static
+            DataFrame.
+        refresh: how often it is read again, such as "10 minutes". None: with every start. A DataFrame cannot be read
+            again, because it keeps the list of files that it was made with.
+        name: what logs and progress call the table. None: table-1, table-2, ...
+        schema: its columns. None: they are read from the source when the query is built, so the source must exist then,
+            even if a checkpoint has a version of the table.
+
+    Returns:
+        The table.
+
+    Raises:
+        QueryError: the folder does not exist while no schema is given, or `refresh` is given for a DataFrame.
+
+    Examples:
+        >>> hr.table("zones/", refresh="10 minutes", name="zones").columns
+        ['number', 'zone']
     """
     from headrace.sources.files import checked_schema
     from headrace.sources.tables import mounted_table, table_schema
@@ -271,12 +361,27 @@ def _source(
 
 
 def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
-    """Measure what a query costs and lets pass, for the option `figures` of `plan` and `explain`.
+    """Measure what a query costs and how many tuples it lets pass, for the option `figures` of `plan` and `explain`.
 
-    slots: tasks per stage, on which the number of partials that are sent depends.
-    tuples: how many tuples of each source are measured, from its first on.
+    Args:
+        query: a stream over bounded input, or over input that already has tuples.
+        slots: tasks per stage, on which the number of partial results depends that are sent.
+        tuples: how many tuples of each source are measured, from its first one.
 
-    print(q.explain(slots=8, figures=hr.calibrate(q, slots=8)))
+    Returns:
+        The measured figures, a `Figures`.
+
+    Raises:
+        QueryError: an option is invalid.
+
+    Examples:
+        >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [1, 2]})
+        >>> query = hr.testing.table_stream(table, name="xs").filter("x > 1")
+        >>> figures = hr.calibrate(query, slots=8)
+        >>> figures.passing
+        {'filter-1 to result-0-1': 1.0, 'xs to filter-1-1': 1.0, 'xs to result-0-1': 0.5}
+        >>> print(query.plan(slots=8, figures=figures).headline)
+        strategy subquery, 8 slots, 0 shuffles
     """
     from headrace.stream import count_of_tuples, node_of
     from headrace.tools.calibrate import calibrate
@@ -286,12 +391,32 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
 
 
 def read_state(checkpoint: str | os.PathLike[str], operator: str, table: str) -> pa.Table:
-    """Return what a run, live or stopped, holds in a state table of a processor, by substream and key.
+    """Return the rows that a run, live or stopped, holds in a state table of a processor, by substream and key.
 
-    checkpoint: the folder of the run. operator: such as "apply-1", as plans and progress name it. table: its name in the class.
-    The result has the columns of the table, and `substream` last.
+    Args:
+        checkpoint: the folder of the run.
+        operator: the name of the operator, such as "apply-1", as plans and progress show it.
+        table: the name of the table in the class of the processor.
 
-    seen = hr.read_state("ckpt/", "apply-1", "seen")
+    Returns:
+        A `pyarrow.Table` with the columns of the table, and `substream` last.
+
+    Raises:
+        QueryError: there is no such operator or table.
+        StateError: the folder is no checkpoint, or its run has not finished an epoch.
+
+    Examples:
+        >>> class Seen(hr.Processor):
+        ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC"))])
+        ...     tables = {"seen": hr.StateTable(key=["caller"], columns=pa.schema([("caller", pa.string())]))}
+        ...
+        ...     def process(self, tuples, state):
+        ...         state["seen"].put(tuples.select(["caller"]).group_by("caller").aggregate([]))
+        >>> query = hr.files(spark, "calls/", time="ts").split(4, by=["caller"]).apply(Seen())
+        >>> query.start(hr.sinks.memory(), checkpoint="ckpt/", once=True).wait()
+        True
+        >>> sorted(hr.read_state("ckpt/", "apply-1", "seen")["caller"].to_pylist())
+        ['ann', 'bob']
     """
     from headrace.tools.inspect_state import read_state
 
@@ -317,29 +442,53 @@ def start(
     splitters: int | None = None,
     physical_window: int | str | None = None,
 ) -> Run:
-    """Start a run: one or more results, pairs of a stream and a sink, computed continuously on Spark.
+    """Start a run with one or more results, pairs of a stream and a sink, computed continuously on Spark.
 
-    checkpoint: a folder that belongs to this run alone. A second start with the same folder resumes where the first ended.
-    epoch: the shortest time between the beginnings of two epochs. "0 seconds": the next epoch begins at once.
-    slots: tasks per stage; None: one per core of the session. "auto": few at first, then as many as the load needs. The number
-        may differ from one start to the next.
-    order: "transparent": exactly the sequential answer. "best-effort": the run does not wait, so joins may miss results and
-        count windows give other results.
-    late: a sink for late, rejected and failed tuples, with their source and the reason. None: they are only counted.
-    errors: "stop": a tuple on which an expression fails ends the run. "keep": in `map`, `filter` and `case` such a tuple is
-        counted and kept apart; in joins and aggregates it still ends the run.
-    show: whether standard error shows a live line of progress. None: only if standard error is a terminal.
-    strategy: "subquery"; or "operator" or "query", to compare. It may differ from one start to the next.
-    plan: a plan that `q.plan` made, perhaps edited. The run uses its strategy, slots and shapes, and does not adapt.
-    policy: how the run adapts: a `headrace.Policy`, a mapping of its fields, or the path of a TOML file with them.
-    most_slots: the largest number of slots that "auto" and `set_slots` may choose. None: four per core of the session.
-    once: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed, `wait` returns.
-    cache: bytes that state tables may take on each machine between epochs, such as "4g". 0: every epoch reads the tables.
-    splitters: tasks that read files and topics. None: one for each slot at first, then as the load needs.
-    physical_window: bytes that such a task reads at once, such as "16 MiB". None: 16 MiB at first, then as the load needs. If
-        splitters or physical_window is given, the run changes neither. No answer depends on them.
+    Args:
+        results: pairs of a stream and the sink that gets its results.
+        checkpoint: a folder that belongs to this run alone. A second start with the same folder resumes where the first
+            ended.
+        epoch: the shortest time between the beginnings of two epochs. "0 seconds": the next epoch begins at once.
+        slots: tasks per stage. None: one per core of the session. "auto": few at first, then as many as the load needs.
+            The number may differ from one start to the next.
+        order: "transparent": exactly the sequential answer. "best-effort": the run does not wait, so joins may miss
+            results and count windows give other results.
+        late: a sink for late, rejected and failed tuples, with their source and the reason. None: they are only
+            counted.
+        errors: "stop": a tuple on which an expression fails ends the run. "keep": in `map`, `filter` and `case` such a
+            tuple is counted and kept apart; in joins and aggregates it still ends the run.
+        show: whether standard error shows a live line of progress. None: only if standard error is a terminal.
+        strategy: "subquery", or "operator" or "query" to compare. It may differ from one start to the next.
+        plan: a plan that `q.plan` made, perhaps edited. The run uses its strategy, slots and shapes, and does not
+            adapt. None: a new plan.
+        policy: how the run adapts: a `headrace.Policy`, a mapping of its fields, or the path of a TOML file with them.
+            None: the defaults of `headrace.Policy`.
+        most_slots: the largest number of slots that "auto" and `set_slots` may choose. None: four per core of the
+            session.
+        once: True: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed,
+            `wait` returns. False: run until `stop`.
+        cache: bytes that state tables may take on each machine between epochs, such as "4g". 0: every epoch reads the
+            tables. None: the environment variable `HEADRACE_CACHE_BYTES`, or 4 GiB without it.
+        splitters: tasks that read files and topics. None: one for each slot at first, then as the load needs.
+        physical_window: bytes that such a task reads at once, such as "16 MiB". None: 16 MiB at first, then as the load
+            needs. If splitters or physical_window is given, the run changes neither. No answer depends on them.
 
-    run = hr.start([(busy, hr.sinks.parquet("busy/")), (all_calls, hr.sinks.memory())], checkpoint="ckpt/")
+    Returns:
+        The run, which is in progress.
+
+    Raises:
+        QueryError: an option is invalid.
+        StateError: the checkpoint belongs to another run or another query, or is damaged.
+
+    Examples:
+        >>> calls = hr.files(spark, "calls/", time="ts")
+        >>> long = calls.filter("seconds > 60").named("long")
+        >>> results = [(long, hr.sinks.parquet("long/")), (calls, hr.sinks.memory())]
+        >>> run = hr.start(results, checkpoint="ckpt/", once=True)
+        >>> run.wait()
+        True
+        >>> run.progress.results
+        {'long': 1, 'result-1': 3}
     """
     from headrace.run import start as starting
 

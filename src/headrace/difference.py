@@ -1,8 +1,17 @@
-"""Comparison of two tables as multisets of rows.
+"""Comparison of two answers: which rows of two tables have no equal row in the other one.
 
-Invariant: the result does not depend on the order of rows. DuckDB cancels rows that are equal in every value, with
-their multiplicity. The remaining rows are matched if their doubles are close and their other values are equal, and the
-matching is as large as possible.
+Invariant: no answer is called equal by luck of order. Rows that are equal in every value cancel each other, as often as
+they come (in DuckDB, which is fast); of the rest as many are matched as can be whose doubles are close and whose other
+values are the same.
+
+Examples:
+    >>> from headrace.difference import difference
+    >>> print(difference(pa.table({"x": [1, 2, 2]}), pa.table({"x": [2, 1, 3]})))
+    expected 3 rows, found 3
+    missing 1:
+      (x=2)
+    extra 1:
+      (x=3)
 """
 
 from __future__ import annotations
@@ -28,10 +37,28 @@ SHOWN_ROWS = 5  # rows of each kind in the text of a difference
 
 
 def difference(expected: pa.Table, found: pa.Table) -> str | None:
-    """Return a description of the rows that only one table contains, or None if the tables are equal.
+    """Return the rows that two tables do not share, as text; None if they have the same rows, in any order.
 
-    Rows are compared as multisets. Doubles are equal within a relative difference of 1e-9, NaN equals NaN, and -0.0
-    equals 0.0. All other values must be equal exactly.
+    Doubles are equal within 1e-9 of their size, NaN equals NaN, and -0.0 equals 0.0. All other values must be the same.
+    A row that appears twice in one table must appear twice in the other.
+
+    Args:
+        expected: a table.
+        found: another table.
+
+    Returns:
+        How the columns differ, or the missing and the extra rows, at most five of each; None if the tables are equal.
+
+    Examples:
+        >>> from headrace.difference import difference
+        >>> difference(pa.table({"x": [1.0, 2.0]}), pa.table({"x": [2.0, 1.0 + 1e-12]})) is None
+        True
+        >>> print(difference(pa.table({"x": [1, 2]}), pa.table({"x": [2, 3]})))
+        expected 2 rows, found 2
+        missing 1:
+          (x=1)
+        extra 1:
+          (x=3)
     """
     kinds = [[(field.name, field.type) for field in table.schema] for table in (expected, found)]
     if kinds[0] != kinds[1]:

@@ -38,40 +38,175 @@ DECLARED = ("schema", "outputs", "tables", "every", "version")
 
 
 class ProcessorTable(Protocol):
-    """A keyed table of one substream, as a processor sees it."""
+    """A state table of one substream, as `process`, `tick` and `end` get it: `state["seen"]`.
+
+    Keys and rows are Arrow tables. A null in a key is a value. In the examples of its methods, `seen` is a table with
+    the key `user`, the columns `n` and `until`, and `until` as its `due` column; it has rows for ann and bob.
+    Examples:
+        >>> class FirstCalls(hr.Processor):
+        ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("user", pa.string())])
+        ...     tables = {"seen": hr.StateTable(key=["user"], columns=pa.schema([("user", pa.string())]))}
+        ...
+        ...     def process(self, tuples, state):
+        ...         first = tuples.group_by("user").aggregate([("ts", "min")]).rename_columns(["user", "ts"])
+        ...         known = state["seen"].has(first.select(["user"])).to_pylist()
+        ...         new = first.filter(pa.array([not each for each in known], pa.bool_()))
+        ...         state["seen"].put(new.select(["user"]))
+        ...         return new.select(["ts", "user"])
+        >>> calls = hr.testing.source("calls", {"user": "string"})
+        >>> first = calls.split(4, by=["user"]).apply(FirstCalls())
+        >>> steps = hr.testing.play(first, [hr.testing.epoch(calls=[(1, "ann"), (2, "ann")]), hr.testing.end()])
+        >>> sum(step.results.num_rows for step in steps)
+        1
+    """
 
     def get(self, keys: pa.Table) -> pa.Table:
-        """One row per key asked for, in that order: key columns as asked, the others null where there is no row."""
+        """Return one row for each key, in the order of the keys. Where the table has no row, the other columns are
+        null.
 
-    def has(self, keys: pa.Table) -> pa.BooleanArray: ...
+        Args:
+            keys: a table with the key columns; other columns are ignored.
+
+        Returns:
+            A table with all columns of the state table.
+
+        Raises:
+            DataError: a key column is missing or has another type.
+
+        Examples:
+            >>> seen.get(pa.table({"user": ["bob", "eve"]}))["n"].to_pylist()
+            [1, None]
+        """
+
+    def has(self, keys: pa.Table) -> pa.BooleanArray:
+        """Return for each key whether the table has a row.
+
+        Args:
+            keys: a table with the key columns; other columns are ignored.
+
+        Returns:
+            An array of booleans in the order of the keys.
+
+        Raises:
+            DataError: a key column is missing or has another type.
+
+        Examples:
+            >>> seen.has(pa.table({"user": ["bob", "eve"]})).to_pylist()
+            [True, False]
+        """
 
     def put(self, rows: pa.Table) -> None:
-        """Insert or replace; a key twice in one call is an error. A null in a key is a value."""
+        """Insert rows, or replace the rows with the same keys.
+
+        Args:
+            rows: a table with all columns of the state table.
+
+        Raises:
+            DataError: a key appears twice, or a column is missing or has another type.
+
+        Examples:
+            >>> row = seen.get(pa.table({"user": ["eve"]}))
+            >>> seen.put(row.set_column(1, "n", pa.array([7])))
+            >>> len(seen)
+            3
+        """
 
     def delete(self, keys: pa.Table) -> None:
-        """Keys that are not there are no error."""
+        """Delete rows. A key without a row is no error.
+
+        Args:
+            keys: a table with the key columns; other columns are ignored.
+
+        Raises:
+            DataError: a key column is missing or has another type.
+
+        Examples:
+            >>> seen.delete(pa.table({"user": ["bob", "eve"]}))
+            >>> seen.rows()["user"].to_pylist()
+            ['ann']
+        """
 
     def rows(self) -> pa.Table:
-        """All rows in order of the key, nulls last."""
+        """Return all rows in order of the key, nulls last.
+
+        Returns:
+            A table with all columns of the state table.
+
+        Examples:
+            >>> seen.rows().select(["user", "n"]).to_pylist()
+            [{'user': 'ann', 'n': 3}, {'user': 'bob', 'n': 1}]
+        """
 
     def due(self, time: dt.datetime) -> pa.Table:
-        """The rows whose `due` is not after a time, in order of (due, key)."""
+        """Return the rows whose `due` column is not after a time, in order of that column, then of the key.
+
+        Args:
+            time: a datetime with a zone, such as the argument of `tick`.
+
+        Returns:
+            A table with all columns of the state table.
+
+        Raises:
+            DataError: the table has no `due` column, or the time has no zone.
+
+        Examples:
+            >>> import datetime as dt
+            >>> seen.due(dt.datetime.fromtimestamp(15, dt.UTC))["user"].to_pylist()
+            ['ann']
+        """
 
     def __len__(self) -> int: ...
 
     def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-        """The row number of each key, which holds until it is deleted; where there is no row one is made: zeros and nulls."""
+        """Return the row number of each key, for `columns`. A key without a row gets one, with zeros and nulls.
+
+        A row keeps its number until it is deleted, within one epoch.
+
+        Args:
+            keys: a table with the key columns, or a NumPy array if the key is one column of whole numbers.
+
+        Returns:
+            A NumPy array of whole numbers.
+
+        Raises:
+            DataError: a key column is missing or has another type.
+
+        Examples:
+            >>> rows = seen.numbers(pa.table({"user": ["ann", "bob"]}))
+            >>> seen.columns["n"][rows].tolist()
+            [3, 1]
+        """
 
     @property
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Columns of numbers, booleans and times by row number, to be read and written in place.
+        """The columns of numbers, booleans and times as NumPy arrays by row number, to be read and written in place.
 
-        `numbers` and `put` may move the table: take columns again after them, and let go of the earlier ones. `touched`
-        raises an error while one from before is held, used or not.
+        A null reads as 0, NaN or NaT. Key columns can only be read. Call `touched` with the rows that were written.
+        `numbers` and `put` may move the table: take columns again after them and do not keep earlier ones, because
+        `touched` raises an error while one of these exists.
+        Examples:
+            >>> rows = seen.numbers(pa.table({"user": ["ann"]}))
+            >>> seen.columns["n"][rows] += 1
+            >>> seen.touched(rows)
+            >>> seen.get(pa.table({"user": ["ann"]}))["n"].to_pylist()
+            [4]
         """
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
-        """These rows were written through `columns`."""
+        """Record that rows were written in place through `columns`. A null that still reads as a null stays null; a NaT
+        becomes null.
+
+        Args:
+            rows: row numbers, as `numbers` returns them.
+
+        Raises:
+            DataError: a number belongs to no row, or columns from before the table moved still exist.
+
+        Examples:
+            >>> rows = seen.numbers(pa.table({"user": ["ann"]}))
+            >>> seen.columns["n"][rows] = 0
+            >>> seen.touched(rows)
+        """
 
 
 State = Mapping[str, ProcessorTable]
@@ -79,12 +214,34 @@ Put: TypeAlias = pa.Table | Mapping[str, pa.Table] | None
 
 
 class Processor:
-    """Runs on every substream of a split, with state of its own in each. Derive from it.
+    """Python code that runs on every substream of a split, with separate state in each.
 
-    schema    of what it puts out, `ts` in it; or outputs = {name: schema}: `apply` then gives a dict of streams
-    tables    its state: {name: StateTable(...)}; may be left out
-    every     a duration: `tick` is called for each multiple of it; may be left out
-    version   raise it when the code means something else
+    Derive a class and pass an instance of it to `Substreams.apply`.
+
+    Attributes of an instance are its settings. State is what the tables hold, and nothing else.
+
+    Attributes:
+        schema: the columns of the results, a `pyarrow.Schema` with `ts`. Give `schema` or `outputs`.
+        outputs: schemas by name, for several results: `apply` then returns a dict of streams.
+        tables: the state, {name: StateTable(...)}. Empty by default.
+        every: a duration: `tick` is called for each multiple of it. None: `tick` is not called.
+        version: raise it when the code means something else. 1 by default.
+
+    Examples:
+        >>> class LongCalls(hr.Processor):
+        ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("caller", pa.string())])
+        ...
+        ...     def __init__(self, limit):
+        ...         self.limit = limit
+        ...
+        ...     def process(self, tuples, state):
+        ...         long = pa.array([each > self.limit for each in tuples["seconds"].to_pylist()], pa.bool_())
+        ...         return tuples.filter(long).select(["ts", "caller"])
+        >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+        >>> long = calls.split(4, by=["caller"]).apply(LongCalls(limit=60))
+        >>> steps = hr.testing.play(long, [hr.testing.epoch(calls=[(1, "ann", 90), (2, "bob", 5)]), hr.testing.end()])
+        >>> [name for step in steps for name in step.results["caller"].to_pylist()]
+        ['ann']
     """
 
     schema: pa.Schema | None = None
@@ -95,17 +252,105 @@ class Processor:
     version: int = 1
 
     def open(self, substream: int, substreams: int) -> None:
-        """Once per copy and process, before its first call; what it derives may be kept on `self`."""
+        """Prepare a copy of the processor. It is called once per copy and process, before any other method.
+
+        What it derives may be kept on `self`.
+
+        Args:
+            substream: the number of the substream, from 0.
+            substreams: how many substreams there are.
+
+        Examples:
+            >>> class Scaled(hr.Processor):
+            ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("x", pa.int64())])
+            ...
+            ...     def open(self, substream, substreams):
+            ...         self.factor = 10 * (substream + 1)
+            ...
+            ...     def process(self, tuples, state):
+            ...         return pa.table({"ts": tuples["ts"], "x": [self.factor * x for x in tuples["x"].to_pylist()]})
+            >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [1, 2]})
+            >>> hr.reference(hr.testing.table_stream(table).split(1, by=["x"]).apply(Scaled()))["x"].to_pylist()
+            [10, 20]
+        """
 
     def process(self, tuples: pa.Table, state: State) -> Put:
-        """What these tuples give: they follow each other in sequence, and tuples of one `ts` come together."""
+        """Return the results of the next tuples. Every processor must have this method.
+
+        Args:
+            tuples: a `pyarrow.Table`. Calls follow each other in sequence, and tuples with the same `ts` come in the
+                same call.
+            state: the tables of this substream by name, each a `ProcessorTable`.
+
+        Returns:
+            A `pyarrow.Table` with the columns of `schema`, or a dict of tables by the names in `outputs`; None: no
+                results. The `ts` of a
+            result is not before that of the tuples.
+        Examples:
+            >>> class Totals(hr.Processor):
+            ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("total", pa.int64())])
+            ...
+            ...     def process(self, tuples, state):
+            ...         return pa.table({"ts": tuples["ts"], "total": tuples["x"]})
+            >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [5, 6]})
+            >>> hr.reference(hr.testing.table_stream(table).split(1, by=["x"]).apply(Totals()))["total"].to_pylist()
+            [5, 6]
+        """
         raise NotImplementedError
 
     def tick(self, time: dt.datetime, state: State) -> Put:
-        """After all tuples before a multiple of `every`, before any other."""
+        """Return the results of a moment: a multiple of `every`. It is called after all tuples before that time and
+        before all others.
+
+        Args:
+            time: the multiple of `every`, a datetime in UTC.
+            state: the tables of this substream by name.
+
+        Returns:
+            As for `process`.
+
+        Examples:
+            >>> class Clock(hr.Processor):
+            ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("second", pa.int64())])
+            ...     every = "10 seconds"
+            ...
+            ...     def process(self, tuples, state):
+            ...         return None
+            ...
+            ...     def tick(self, time, state):
+            ...         return pa.table({"ts": pa.array([time], self.schema.field("ts").type), "second": [time.second]})
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> clock = calls.split(1, by=["caller"]).apply(Clock())
+            >>> [step] = hr.testing.play(clock, [hr.testing.epoch(calls=[(1, "ann"), (25, "ann")])])
+            >>> step.results["second"].to_pylist()
+            [10, 20]
+        """
 
     def end(self, time: dt.datetime, state: State) -> Put:
-        """Once, at the end of the input; `time` is the last `ts` of the whole stream that was split."""
+        """Return the last results. It is called once, at the end of the input.
+
+        Args:
+            time: the last `ts` of the whole stream that was split, a datetime in UTC.
+            state: the tables of this substream by name.
+
+        Returns:
+            As for `process`.
+
+        Examples:
+            >>> class Farewell(hr.Processor):
+            ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("said", pa.string())])
+            ...
+            ...     def process(self, tuples, state):
+            ...         return None
+            ...
+            ...     def end(self, time, state):
+            ...         return pa.table({"ts": pa.array([time], self.schema.field("ts").type), "said": ["goodbye"]})
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> ended = calls.split(1, by=["caller"]).apply(Farewell())
+            >>> steps = hr.testing.play(ended, [hr.testing.epoch(calls=[(1, "ann")]), hr.testing.end()])
+            >>> steps[1].results["said"].to_pylist()
+            ['goodbye']
+        """
 
 
 class SeveralOutputs(Protocol):
@@ -119,7 +364,23 @@ class SeveralOutputs(Protocol):
 
 @dataclass(frozen=True, init=False)
 class StateTable:
-    """A keyed table: its columns, which of them are the key, and a column of times to look rows up by."""
+    """The declaration of a state table of a processor: its columns, which of them are the key, and a column of times to
+    find rows by.
+
+    Attributes:
+        key: the names of the key columns, at least one.
+        columns: the names and types of all columns, key columns included: a `pyarrow.Schema`.
+        due: the name of a column of times with a zone, for `ProcessorTable.due`. None: no such column.
+
+    Raises:
+        QueryError: a key column or the due column is not among the columns.
+        QueryTypeError: a type is not supported.
+
+    Examples:
+        >>> columns = pa.schema([("user", pa.string()), ("n", pa.int64()), ("until", pa.timestamp("us", "UTC"))])
+        >>> hr.StateTable(key=["user"], columns=columns, due="until").key
+        ('user',)
+    """
 
     key: tuple[str, ...]
     columns: pa.Schema
@@ -155,10 +416,24 @@ class StateTable:
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The columns behind the key."""
+        """The names of the columns that are not in the key.
+
+        Examples:
+            >>> hr.StateTable(key=["user"], columns=pa.schema([("user", pa.string()), ("n", pa.int64())])).values
+            ('n',)
+        """
         return tuple(name for name in self.columns.names if name not in self.key)
 
     def describe(self) -> dict[str, Any]:
+        """Return the declaration as plain values, as the state stores it.
+
+        Returns:
+            A dict with the key, the columns and the due column.
+
+        Examples:
+            >>> hr.StateTable(key=["user"], columns=pa.schema([("user", pa.string())])).describe()["key"]
+            ['user']
+        """
         return {"key": list(self.key), "columns": describe_schema(self.columns), "due": self.due}
 
 

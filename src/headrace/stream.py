@@ -36,17 +36,43 @@ Names = str | list[str] | tuple[str, ...]  # of columns: one name, or several
 
 
 class Stream:
-    """A stream of tuples with one schema and one event time, the column `ts`. Immutable."""
+    """A stream of tuples with one schema and one event time, the column `ts`. It is immutable.
+
+    Streams come from `headrace.files`, `headrace.kafka` and `headrace.stream`, and in tests from
+    `headrace.testing.source` and `headrace.testing.table_stream`. A wrong column, type or expression raises an error
+    when the method is called.
+    Examples:
+        >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+        >>> long = calls.filter("seconds > 60").map("caller", minutes="seconds / 60")
+        >>> long
+        Stream(ts, caller, minutes)
+        map caller, minutes = seconds / 60
+          filter seconds > 60
+            source calls (ts timestamp[us, tz=UTC], caller string, seconds int64)
+    """
 
     def __init__(self, node: nodes.Node, label: str | None = None) -> None:
         self._node, self._label = node, label
 
     @property
     def schema(self) -> pa.Schema:
+        """The names and types of the columns, `ts` among them: a `pyarrow.Schema`.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> calls.schema.field("ts").type
+            TimestampType(timestamp[us, tz=UTC])
+        """
         return self._node.schema
 
     @property
     def columns(self) -> list[str]:
+        """The names of the columns, in order: a list of texts.
+
+        Examples:
+            >>> hr.testing.source("calls", {"caller": "string", "seconds": "int64"}).columns
+            ['ts', 'caller', 'seconds']
+        """
         return list(self._node.schema.names)
 
     if not TYPE_CHECKING:  # a checker of types finds names that do not exist
@@ -64,18 +90,27 @@ class Stream:
         return f"Stream({', '.join(self.columns)}){called}\n{nodes.outline(self._node)[0]}"
 
     def named(self, name: str) -> Stream:
-        """The same stream with a name for its results, in place of result-0, in progress, records, logs and tables.
+        """Return the same stream with a name for its results, in place of result-0, in progress, records, logs and
+        tables.
 
         The names of one run differ. A name is no part of the query: with another one, a checkpoint continues as before.
         What is made of the stream afterwards has no name, so name a result last.
 
-        >>> import pyarrow as pa
-        >>> from headrace.testing import table_stream
-        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
-        >>> s.filter("x > 100").named("alarms")
-        Stream(ts, k, x) named alarms
-        filter x > 100
-          source source-1 (ts timestamp[us, tz=UTC], k string, x int64)
+        Args:
+            name: at most 255 printable characters, without spaces around them.
+
+        Returns:
+            The named stream.
+
+        Raises:
+            QueryError: the name is not of this form.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.filter("seconds > 3600").named("alarms")
+            Stream(ts, caller, seconds) named alarms
+            filter seconds > 3600
+              source calls (ts timestamp[us, tz=UTC], caller string, seconds int64)
         """
         return Stream(self._node, check_label(name))
 
@@ -91,88 +126,197 @@ class Stream:
         return stream_html("Stream", self.schema, nodes.outline(self._node)[0])
 
     def map(self, *keep: str, **new: str) -> Stream:
-        """New columns from expressions: positional names are kept, keywords are computed; `ts` always stays."""
+        """Return a stream with the columns that are kept and those that are computed. `ts` always stays.
+
+        Args:
+            *keep: names of columns to keep, in the order that they get.
+            **new: SQL expressions over the columns of this stream, by the name of their new column, which cannot be
+                `ts`.
+
+        Returns:
+            A stream with `ts`, the kept columns and the computed columns.
+
+        Raises:
+            ExpressionError: an expression is not valid SQL, or names a column that the stream lacks.
+            QueryError: a kept column does not exist, or a name appears twice.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> minutes = calls.map("caller", minutes="seconds / 60")
+            >>> [step] = hr.testing.play(minutes, [hr.testing.epoch(calls=[(1, "ann", 90)])])
+            >>> step.results.drop_columns("ts").to_pylist()
+            [{'caller': 'ann', 'minutes': 1.5}]
+        """
         return Stream(column_verbs.computed_map(self._node, keep, new, "map"))
 
     def select(self, *keep: str, **new: str) -> Stream:
-        """These columns alone: positional names are kept, keywords are computed, as by `map`; `ts` always stays.
+        """Return a stream with these columns alone, like `map`. `ts` always stays.
 
-        keep: names of columns, in the order that they get; new: SQL expressions by the name of their column.
+        Args:
+            *keep: names of columns to keep, in the order that they get.
+            **new: SQL expressions by the name of their column.
 
-        >>> import pyarrow as pa
-        >>> from headrace.testing import table_stream
-        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
-        >>> s.select("k", y="x + 1").columns
-        ['ts', 'k', 'y']
+        Returns:
+            A stream with `ts`, the kept columns and the computed columns.
+
+        Raises:
+            QueryError: a column does not exist, a name appears twice, or an expression is refused.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.select("caller", minutes="seconds / 60").columns
+            ['ts', 'caller', 'minutes']
         """
         return Stream(column_verbs.computed_map(self._node, keep, new, "select"))
 
     def with_columns(self, **new: str) -> Stream:
-        """All columns, and new ones: one with the name of a column takes its place, the others come last.
+        """Return a stream with all columns and new ones. A new column with the name of an existing one replaces it;
+        others come last.
 
-        new: SQL expressions by the name of their column; they see the columns of this stream, not each other.
+        Args:
+            **new: SQL expressions by the name of their column. They see the columns of this stream, not each other.
 
-        >>> import pyarrow as pa
-        >>> from headrace.testing import table_stream
-        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
-        >>> s.with_columns(y="x + 1", k="upper(k)").columns
-        ['ts', 'k', 'x', 'y']
+        Returns:
+            A stream with the old and the new columns.
+
+        Raises:
+            QueryError: an expression is refused.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.with_columns(minutes="seconds / 60", caller="upper(caller)").columns
+            ['ts', 'caller', 'seconds', 'minutes']
         """
         return Stream(column_verbs.extended_map(self._node, new))
 
     def rename(self, names: Mapping[str, str]) -> Stream:
-        """The same columns in the same places, some under new names.
+        """Return a stream with the same columns in the same places, some of them under new names.
 
-        names: old names and new ones; two columns may swap theirs.
+        Args:
+            names: new names by old names. Two columns may swap their names.
 
-        >>> import pyarrow as pa
-        >>> from headrace.testing import table_stream
-        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
-        >>> s.rename({"k": "user"}).columns
-        ['ts', 'user', 'x']
+        Returns:
+            A stream with the renamed columns.
+
+        Raises:
+            QueryError: a column does not exist, is `ts`, or would have the name of another one.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.rename({"caller": "user"}).columns
+            ['ts', 'user', 'seconds']
         """
         return Stream(column_verbs.renamed_map(self._node, names))
 
     def drop(self, *names: str) -> Stream:
-        """All columns but these.
+        """Return a stream with all columns except these.
 
-        >>> import pyarrow as pa
-        >>> from headrace.testing import table_stream
-        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "k": ["a"], "x": [1]}))
-        >>> s.drop("x").columns
-        ['ts', 'k']
+        Args:
+            *names: names of columns to leave out.
+
+        Returns:
+            A stream with the remaining columns.
+
+        Raises:
+            QueryError: a column does not exist, or is `ts`.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.drop("seconds").columns
+            ['ts', 'caller']
         """
         return Stream(column_verbs.reduced_map(self._node, names))
 
     def unnest(self, column: str, outer: bool = False, index: str | None = None) -> Stream:
-        """A tuple for each element of a list or map, or a struct replaced by its fields; each with all other columns.
+        """Return a stream with one tuple for each element of a list or map, or with a struct replaced by its fields.
 
-        The element takes the column's place and name; the fields of a struct take its place; a map gives two columns, such as
-        items_key and items_value. A null element stays.
-        outer: keep a tuple whose list is null or empty, with null; without it such a tuple is dropped
-        index: name of a further column, the last, with the position of the element, from 0
+        An element takes the place and the name of the column; the fields of a struct take its place; a map gives two
+        columns, such as items_key and items_value. A null element stays. Each tuple keeps all other columns.
 
-        >>> import pyarrow as pa
-        >>> from headrace.testing import table_stream
-        >>> s = table_stream(pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "items": [[{"a": 1, "b": 2}]], "k": ["x"]}))
-        >>> s.unnest("items", index="i").schema.names
-        ['ts', 'a', 'b', 'k', 'i']
+        Args:
+            column: a column whose type is a list, a map or a struct.
+            outer: True: keep a tuple whose list is null or empty, with null. False, the default: drop it.
+            index: the name of one more column, the last, with the position of the element from 0. None: no such column.
+
+        Returns:
+            A stream with the elements.
+
+        Raises:
+            QueryError: the column does not exist or has another type, or a name appears twice.
+
+        Examples:
+            >>> orders = hr.testing.source("orders", {"items": "struct(a int, b int)[]", "shop": "string"})
+            >>> orders.unnest("items", index="i").columns
+            ['ts', 'a', 'b', 'shop', 'i']
         """
         return Stream(column_verbs.unnested(self._node, column, outer, index))
 
     def filter(self, predicate: str) -> Stream:
-        """Only the tuples for which the predicate is true."""
+        """Return a stream with the tuples for which the predicate is true. False and null drop a tuple.
+
+        Args:
+            predicate: an SQL condition over the columns of this stream, such as "seconds > 60".
+
+        Returns:
+            A stream with the same columns.
+
+        Raises:
+            ExpressionError: the condition is not valid SQL, is not a condition, or names a column that the stream
+                lacks.
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> long = calls.filter("seconds > 60")
+            >>> [step] = hr.testing.play(long, [hr.testing.epoch(calls=[(1, "ann", 90), (2, "bob", 5)])])
+            >>> step.expect([{"caller": "ann"}])
+        """
         return Stream(nodes.Filter(self._node, expressions.parse_condition(predicate, self.schema, "filter")))
 
     def case(self, *predicates: str) -> tuple[Stream, ...]:
-        """One stream per predicate, for the tuples whose first true predicate it is, and one for the rest."""
+        """Return one stream for each predicate and one for the rest. A tuple goes to the first predicate that is true
+        for it.
+
+        Args:
+            *predicates: SQL conditions over the columns of this stream.
+
+        Returns:
+            A tuple of streams, one more than there are predicates; the last has the tuples that satisfy none.
+
+        Raises:
+            ExpressionError: a condition is refused.
+            QueryError: there is no predicate.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> long, short = calls.case("seconds > 60")
+            >>> [step] = hr.testing.play([long, short], [hr.testing.epoch(calls=[(1, "ann", 90), (2, "bob", 5)])])
+            >>> step.expect([{"caller": "bob"}], result=1)
+        """
         if not predicates:
             raise QueryError("case needs at least one predicate; found none; such as s.case('amount > 1000')")
         checked = tuple(expressions.parse_condition(p, self.schema, f"case {i + 1}") for i, p in enumerate(predicates))
         return tuple(Stream(nodes.Case(self._node, checked, i)) for i in range(len(checked) + 1))
 
     def union(self, *others: Stream) -> Stream:
-        """This stream and others of the same schema as one stream."""
+        """Return one stream with the tuples of this stream and of others.
+
+        Args:
+            *others: streams with the same columns and types.
+
+        Returns:
+            A stream with the same columns.
+
+        Raises:
+            QueryError: the schemas differ, or there is no other stream.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> texts = hr.testing.source("texts", {"caller": "string"})
+            >>> calls.union(texts)
+            Stream(ts, caller)
+            union
+              source calls (ts timestamp[us, tz=UTC], caller string)
+              source texts (ts timestamp[us, tz=UTC], caller string)
+        """
         if not others:
             raise QueryError("union needs at least one other stream; found none")
         return Stream(nodes.Union((self._node, *(_node(other, "union") for other in others))))
@@ -186,22 +330,39 @@ class Stream:
         how: Literal["inner", "left", "right", "full"] = "inner",
         using: Names | None = None,
     ) -> Stream:
-        """Pairs of this stream (`l`) and another (`r`) that satisfy any predicate, over time or count windows.
+        """Return the pairs of this stream (`l`) and another stream or table (`r`) that satisfy a predicate.
 
-        within: one length for both sides, or (W1, W2): r is at most W1 after l and at most W2 before it. One of the two
-        may be zero: with W1 = 0, r is not after l; with W2 = 0, r is not before l.
-        how: over time windows "left", "right" or "full" keep tuples without a partner too, with nulls.
-        using: columns that both sides have and that must be equal, beside `on` if that is given too; the result has each of
-        them once, after `ts`. `s.join(t, using="k", within="1 minute")`
-        With a table: each tuple with every row of it that satisfies the predicate, without a window; how="left" keeps tuples
-        without one, with nulls.
+        A join of two streams needs a window: of time (`within`) or of a number of tuples (`last`). A join with a table
+        has none: each tuple is paired with every row of the table that satisfies the predicate.
 
-        on: any predicate over the columns of both, such as "l.caller = r.number and l.x < r.y".
-        within: the time window: a duration, or a pair of durations, one for each side.
-        last: the count window: a number of tuples, or a pair of numbers, one for each side.
         The result has `ts`, then the other columns of both; a name that both have gets the prefix `l_` or `r_`.
 
-        calls.join(answers, on="l.caller = r.number", within="60 seconds")
+        Args:
+            other: a stream or a table.
+            on: any predicate over the columns of both, such as "l.caller = r.number and l.x < r.y". Give `on`, `using`
+                or both.
+            within: the time window: one duration for both sides, or a pair (W1, W2): `r` is at most W1 after `l` and at
+                most W2 before it. One of the two may be zero: with W1 = 0, `r` is not after `l`; with W2 = 0, `r` is
+                not before `l`.
+            last: the count window: a number of tuples, or a pair of numbers, one for each side.
+            how: "inner": pairs alone. "left", "right" or "full" keep tuples without a partner too, with nulls; only
+                over time windows, and "left" with a table.
+            using: columns that both sides have and that must be equal. The result has each of them once, after `ts`.
+
+        Returns:
+            A stream of pairs.
+
+        Raises:
+            QueryError: there is not exactly one window, or `how` does not fit it.
+            ExpressionError: the predicate is refused.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> answers = hr.testing.source("answers", {"number": "string"})
+            >>> pairs = calls.join(answers, on="l.caller = r.number", within="60 seconds")
+            >>> given = hr.testing.epoch(calls=[(1, "ann")], answers=[(9, "ann"), (70, "ann")])
+            >>> [step] = hr.testing.play(pairs, [given])
+            >>> step.expect([{"caller": "ann", "number": "ann", "r_ts": 9}])
         """
         if isinstance(other, Table):
             return self._join_table(other, on, using, how, within=within, last=last)
@@ -247,19 +408,37 @@ class Stream:
         zone: str | None = None,
         **functions: str,
     ) -> Stream:
-        """Aggregate functions per group over time windows (window, every), count windows (last, every) or sessions.
+        """Return aggregate functions for each group, over time windows, count windows or sessions.
 
-        by: the columns whose values make a group; (), the default: all tuples are one group.
-        window: the length of time windows, which begin at the multiples of `every`, by default of `window`.
-        offset: how long after the multiples of `every` time windows begin; less than `every`. Default: no time.
-        zone: time windows of whole local days, such as zone="Europe/Berlin" with window="1 day"; a window begins at the first
-        moment of its local day, so days have 23, 24 or 25 hours. Default: UTC.
-        last: the number of tuples of a count window; every: results come at each such multiple, by default of `last`.
-        session: the longest pause within a session. Exactly one of window, last and session is given.
-        functions: SQL by the name of its column, such as n="count(*)", mean="avg(duration)". The result has `ts`, the columns
-        `by`, then over time windows and sessions `window_start` and `window_end`, then these.
+        Give exactly one of `window`, `last` and `session`. The result has `ts`, the columns `by`, then over time
+        windows and sessions `window_start` and `window_end`, then one column for each function.
 
-        calls.aggregate(by=["district"], window="60 seconds", every="10 seconds", n="count(*)")
+        Args:
+            by: the columns whose values make a group. (), the default: all tuples are one group.
+            window: the length of time windows, which begin at the multiples of `every`.
+            every: the time from the beginning of one window to the next; None: `window`. For count windows the number
+                of tuples from one result to the next; None: `last`.
+            last: the number of tuples of a count window.
+            session: the longest pause within a session.
+            offset: how long after the multiples of `every` time windows begin; less than `every`. None: no time.
+            zone: time windows of whole local days, such as zone="Europe/Berlin" with window="1 day". A window begins at
+                the first moment of its local day, so days have 23, 24 or 25 hours. None: UTC.
+            **functions: SQL aggregates by the name of their column, such as n="count(*)", mean="avg(seconds)".
+
+        Returns:
+            A stream of results.
+
+        Raises:
+            QueryError: there is not exactly one kind of window, or an option does not fit it.
+            ExpressionError: a function is refused.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"district": "string"})
+            >>> counts = calls.aggregate(by=["district"], window="60 seconds", every="10 seconds", n="count(*)")
+            >>> given = hr.testing.epoch(calls=[(1, "north"), (55, "north")])
+            >>> steps = hr.testing.play(counts, [given, hr.testing.end()])
+            >>> steps[0].results["n"].to_pylist()
+            [1, 1, 1, 1, 1]
         """
         if sum(given is not None for given in (window, last, session)) != 1:
             raise QueryError(
@@ -286,20 +465,26 @@ class Stream:
         return Stream(nodes.CountAggregate(self._node, grouped, checked, count, step))
 
     def sample(self, fraction: float, by: Names | None = None) -> Stream:
-        """A share of the tuples, chosen by a hash of their values, so that every run chooses the same tuples.
+        """Return a share of the tuples, chosen by a hash of their values, so that every run chooses the same tuples.
 
-        fraction: the share that is kept, more than 0 and at most 1. Tuples kept by a smaller fraction are also kept by a
-            larger one.
-        by: columns whose values decide. All tuples with the same values are kept, or none of them. A null is a value, and
-            the order of the columns makes no difference. None, the default: the whole tuple decides, `ts` included.
+        Args:
+            fraction: the share that is kept, more than 0 and at most 1. Tuples kept by a smaller fraction are also kept
+                by a larger one.
+            by: columns whose values decide. All tuples with the same values are kept, or none of them. A null is a
+                value, and the order of the columns makes no difference. None: the whole tuple decides, `ts` included.
 
-        >>> import pyarrow as pa
-        >>> from headrace.testing import table_stream
-        >>> calls = table_stream(pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "user": ["a", "b"]}), name="calls")
-        >>> calls.sample(0.1, by=["user"])
-        Stream(ts, user)
-        sample 0.1 by user
-          source calls (ts timestamp[us, tz=UTC], user string)
+        Returns:
+            A stream with the same columns.
+
+        Raises:
+            QueryError: the fraction is out of range, or a column does not exist.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> calls.sample(0.1, by=["caller"])
+            Stream(ts, caller)
+            sample 0.1 by caller
+              source calls (ts timestamp[us, tz=UTC], caller string)
         """
         checked, grouped = _checked_fraction(fraction), None if by is None else self._grouping(by)
         if grouped == ():
@@ -318,16 +503,33 @@ class Stream:
         every: Duration | None = None,
         session: Duration | None = None,
     ) -> Stream:
-        """The first `n` tuples of each group and window in an order, ranked from 1, when the window closes.
+        """Return the first `n` tuples of each group and window in an order, ranked from 1, when the window closes.
 
-        order: expressions with directions, such as "distance asc, id". Nulls are last in both directions, NaN is above the
-        numbers, and ties are decided by the sequence.
-        window, every, session: as in `aggregate`.
-
-        The results have the columns `ts` (as a result of `aggregate`), those of `by`, `window_start`, `window_end`, `rank`,
+        The result has `ts` (as a result of `aggregate`), the columns `by`, `window_start`, `window_end`, `rank`,
         `tuple_ts` and the other columns of the tuples.
 
-        trips.top(3, by=["rider"], order="distance", window="1 minute")
+        Args:
+            n: how many tuples of each group and window, at least 1.
+            by: the columns whose values make a group. (): all tuples are one group.
+            order: expressions with directions, such as "distance asc, id". Nulls are last in both directions, NaN is
+                above the numbers, and the sequence decides between equal tuples.
+            window: the length of time windows. Give `window` or `session`.
+            every: the time from the beginning of one window to the next. None: `window`.
+            session: the longest pause within a session.
+
+        Returns:
+            A stream of ranked tuples.
+
+        Raises:
+            QueryError: there is not exactly one window, or a column does not exist.
+            ExpressionError: the order is refused.
+
+        Examples:
+            >>> trips = hr.testing.source("trips", {"rider": "string", "distance": "double"})
+            >>> best = trips.top(3, by=["rider"], order="distance desc", window="1 minute")
+            >>> given = hr.testing.epoch(trips=[(1, "ann", 2.5), (2, "ann", 7.0)])
+            >>> steps = hr.testing.play(best, [given, hr.testing.end()])
+            >>> steps[1].expect([{"rank": 1, "distance": 7.0}, {"rank": 2, "distance": 2.5}])
         """
         if (window is None) == (session is None):
             raise QueryError("top needs exactly one window: window='60 seconds' or session='30 minutes'")
@@ -341,15 +543,51 @@ class Stream:
         return Stream(nodes.SessionTop(self._node, grouped, count, checked, gap))
 
     def distinct(self, by: Names, within: Duration) -> Stream:
-        """The first tuple of each key, and then none of that key for so long after one that was kept."""
+        """Return the first tuple of each key, then none of that key until `within` has passed since the tuple that was
+        kept.
+
+        Args:
+            by: the columns of the key.
+            within: how long after a kept tuple others with its key are dropped.
+
+        Returns:
+            A stream with the same columns.
+
+        Raises:
+            QueryError: a column does not exist, or the duration is invalid.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> first = calls.distinct(by=["caller"], within="10 seconds")
+            >>> given = hr.testing.epoch(calls=[(1, "ann"), (5, "ann"), (20, "ann")])
+            >>> steps = hr.testing.play(first, [given, hr.testing.end()])
+            >>> steps[0].results.num_rows + steps[1].results.num_rows
+            2
+        """
         grouped = self._grouping(by)
         return Stream(nodes.Distinct(self._node, grouped, parse_duration(within, "within")))
 
     def limit(self, n: int) -> Stream:
         """Return the first `n` tuples of the sequence; inside `each`, the first `n` of every substream.
 
-        n: at least 1. A tuple is emitted when the watermark passes it. `start` takes such a query only with `once=True` or
-        when every source is static, because the first tuples of a stream without an end are soon all that it will ever give.
+        A tuple is emitted when the watermark passes it. `start` takes such a query only with `once=True` or when every
+        source is static, because the first tuples of a stream without an end are soon all that it will ever give.
+
+        Args:
+            n: how many tuples, at least 1.
+
+        Returns:
+            A stream with the same columns.
+
+        Raises:
+            QueryError: `n` is less than 1.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> given = hr.testing.epoch(calls=[(5, "bob"), (6, "ann")])
+            >>> steps = hr.testing.play(calls.limit(1), [given, hr.testing.end()])
+            >>> [row for step in steps for row in step.results["caller"].to_pylist()]
+            ['bob']
         """
         return Stream(nodes.Limit(self._node, count_of_tuples(n, "n")))
 
@@ -360,9 +598,29 @@ class Stream:
         within: Duration | None = None,
         how: Literal["inner", "left"] = "inner",
     ) -> Stream:
-        """Each tuple of this stream (`l`) with the last of another (`r`) that has its key and is not later than it.
+        """Return each tuple of this stream (`l`) with the latest tuple of another (`r`) that has its key and is not
+        later than it.
 
-        within: how much older that may be; how: "left" keeps tuples without one, with nulls.
+        Args:
+            other: another stream that has the columns `by` too.
+            by: the columns of the key.
+            within: how much older the tuple of `r` may be. None: any time.
+            how: "inner": pairs alone. "left": tuples of `l` without a match are kept too, with nulls.
+
+        Returns:
+            A stream of pairs, with the columns of a join.
+
+        Raises:
+            QueryError: a column of `by` is missing on one side, or `how` is neither of the two.
+
+        Examples:
+            >>> orders = hr.testing.source("orders", {"item": "string"})
+            >>> prices = hr.testing.source("prices", {"item": "string", "price": "int64"})
+            >>> priced = orders.asof(prices, by=["item"])
+            >>> given = hr.testing.epoch(prices=[(1, "tea", 3), (5, "tea", 4)], orders=[(7, "tea")])
+            >>> steps = hr.testing.play(priced, [given, hr.testing.end()])
+            >>> [row for step in steps for row in step.results["price"].to_pylist()]
+            [4]
         """
         right = _node(other, "asof")
         if how not in ("inner", "left"):
@@ -386,11 +644,32 @@ class Stream:
         broadcast: Route | None = None,
         version: int = 1,
     ) -> Substreams:
-        """Into so many substreams: by the hash of columns, or by a rule of your own, to run something on each.
+        """Split the stream into substreams, by the hash of columns or by a rule, to run something on each with `each`
+        or `apply`.
 
-        route: an SQL expression, or a function pa.Table -> whole numbers, 0 .. substreams - 1; null: the tuple goes nowhere
-        broadcast: a condition, or a function pa.Table -> booleans; where it is true a tuple goes to every substream
-        version: of the functions; raise it when they mean something else
+        Args:
+            substreams: how many substreams.
+            by: columns; tuples with equal values are in one substream. Give `by` or `route`.
+            route: an SQL expression, or a function of a `pyarrow.Table`, that gives whole numbers from 0 to substreams
+                - 1. A tuple whose number is null goes to no substream.
+            broadcast: a condition, or a function of a `pyarrow.Table` that gives booleans. A tuple for which it is true
+                goes to every substream. None: no tuple does.
+            version: of the functions; raise it when they mean something else.
+
+        Returns:
+            The substreams, a `Substreams`.
+
+        Raises:
+            QueryError: the number is out of range, or there is not exactly one of `by` and `route`.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "lane": "int64"})
+            >>> calls.split(8, by=["caller"])
+            Substreams(ts, caller, lane)
+            split into 8 substreams by hash of caller
+              source calls (ts timestamp[us, tz=UTC], caller string, lane int64)
+            >>> calls.split(4, route="lane % 4").each(lambda lane: lane.filter("caller is not null")).columns
+            ['ts', 'caller', 'lane', 'substream']
         """
         if isinstance(substreams, bool) or not isinstance(substreams, int) or not 1 <= substreams <= MOST_GROUPS:
             raise QueryError(
@@ -433,14 +712,30 @@ class Stream:
         figures: Figures | None = None,
         costs: Mapping[str, float] | None = None,
     ) -> Plan:
-        """Return how this query is cut into subqueries and routed: a plan that can be printed, drawn, saved and compared.
+        """Return how this query is cut into subqueries and routed: a plan that can be printed, drawn, saved and
+        compared.
 
-        slots: tasks per stage.
-        strategy: "subquery"; or "operator" or "query", to compare.
-        figures: what `headrace.calibrate(q)` measured. None: every source is taken to deliver as much as any other.
-        costs: microseconds per tuple by subquery, instead of measured ones.
+        Args:
+            slots: tasks per stage.
+            strategy: "subquery", or "operator" or "query" to compare.
+            figures: what `headrace.calibrate(q)` measured. None: every source is assumed to deliver as much as any
+                other.
+            costs: microseconds per tuple by subquery, instead of measured ones. None: those of `figures`.
 
-        print(q.plan(slots=8))
+        Returns:
+            The plan.
+
+        Raises:
+            QueryError: an option is invalid.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> print(calls.aggregate(by=["caller"], window="1 minute", n="count(*)").plan(slots=8))
+            strategy subquery, 8 slots, 1 shuffle
+            <BLANKLINE>
+            subquery-1 <- calls
+              router: hash of caller; slots: 8
+              aggregate by caller window 1 minute every 1 minute: count(*)
         """
         from headrace.compile import plan_of
 
@@ -453,9 +748,27 @@ class Stream:
         figures: Figures | None = None,
         costs: Mapping[str, float] | None = None,
     ) -> str:
-        """Return the query and its plan, with what each way of routing costs, as text. The options are those of `plan`.
+        """Return the query and its plan, with what each way of routing costs, as text.
 
-        print(q.explain(slots=8))
+        Args:
+            slots: tasks per stage.
+            strategy: "subquery", or "operator" or "query" to compare.
+            figures: what `headrace.calibrate(q)` measured. None: every source is assumed to deliver as much as any
+                other.
+            costs: microseconds per tuple by subquery, instead of measured ones. None: those of `figures`.
+
+        Returns:
+            The text.
+
+        Raises:
+            QueryError: an option is invalid.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> print(calls.aggregate(by=["caller"], window="1 minute", n="count(*)").explain(slots=8))
+            aggregate by caller window 1 minute every 1 minute: n = count(*)
+              source calls (ts timestamp[us, tz=UTC], caller string)
+            ...
         """
         from headrace.showing.explain import explain
 
@@ -469,16 +782,30 @@ class Stream:
         errors: Literal["stop", "keep"] = "stop",
         late: AnySink | None = None,
     ) -> pa.Table:
-        """Run on Spark over bounded input, to the end, and return the results.
+        """Run the query on Spark over bounded input, to its end, and return the results.
 
-        slots: tasks per stage. None: one per core of the session.
-        strategy: "subquery"; or "operator" or "query", to compare.
-        plan: a plan that `q.plan` made, perhaps edited, whose strategy, slots and shapes are used.
-        errors: "stop": a tuple on which an expression fails ends the run. "keep": a tuple that fails in a `map`, `filter` or
-            `case` is counted and kept apart.
-        late: a sink for rejected and failed tuples. None: they are only counted.
+        Args:
+            slots: tasks per stage. None: one per core of the session.
+            strategy: "subquery", or "operator" or "query" to compare.
+            plan: a plan that `q.plan` made, perhaps edited, whose strategy, slots and shapes are used. None: a new
+                plan.
+            errors: "stop": a tuple on which an expression fails ends the run. "keep": a tuple that fails in a `map`,
+                `filter` or `case` is counted and kept apart.
+            late: a sink for rejected and failed tuples. None: they are only counted.
 
-        table = q.collect(slots=4)
+        Returns:
+            All results, a `pyarrow.Table` in no particular order.
+
+        Raises:
+            QueryError: a source has no end; use `start` or `peek`.
+            DataError: an expression failed on a tuple, with errors="stop".
+
+        Examples:
+            >>> times = pa.array([1_000_000, 2_000_000], pa.timestamp("us", "UTC"))
+            >>> table = pa.table({"ts": times, "caller": ["ann", "bob"], "seconds": [90, 5]})
+            >>> calls = hr.stream(spark.createDataFrame(table), time="ts")
+            >>> calls.filter("seconds > 60").collect(slots=2)["caller"].to_pylist()
+            ['ann']
         """
         from headrace.run.collect import collect
 
@@ -506,28 +833,53 @@ class Stream:
     ) -> Run:
         """Start a run of this query, continuously on Spark. `headrace.start` starts several results in one run.
 
-        sink: where the results go, such as `hr.sinks.parquet("out/")`.
-        checkpoint: a folder that belongs to this run alone. A second start with the same folder resumes where the first ended.
-        epoch: the shortest time between the beginnings of two epochs. "0 seconds": the next epoch begins at once.
-        slots: tasks per stage; None: one per core of the session. "auto": few at first, then as many as the load needs. The number
-            may differ from one start to the next.
-        order: "transparent": exactly the sequential answer. "best-effort": the run does not wait, so joins may miss results and
-            count windows give other results.
-        late: a sink for late, rejected and failed tuples, with their source and the reason. None: they are only counted.
-        errors: "stop": a tuple on which an expression fails ends the run. "keep": in `map`, `filter` and `case` such a tuple is
-            counted and kept apart; in joins and aggregates it still ends the run.
-        show: whether standard error shows a live line of progress. None: only if standard error is a terminal.
-        strategy: "subquery"; or "operator" or "query", to compare. It may differ from one start to the next.
-        plan: a plan that `q.plan` made, perhaps edited. The run uses its strategy, slots and shapes, and does not adapt.
-        policy: how the run adapts: a `headrace.Policy`, a mapping of its fields, or the path of a TOML file with them.
-        most_slots: the largest number of slots that "auto" and `set_slots` may choose. None: four per core of the session.
-        once: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed, `wait` returns.
-        cache: bytes that state tables may take on each machine between epochs, such as "4g". 0: every epoch reads the tables.
-        splitters: tasks that read files and topics. None: one for each slot at first, then as the load needs.
-        physical_window: bytes that such a task reads at once, such as "16 MiB". None: 16 MiB at first, then as the load needs. If
-            splitters or physical_window is given, the run changes neither. No answer depends on them.
+        Args:
+            sink: where the results go, such as `hr.sinks.parquet("out/")`.
+            checkpoint: a folder that belongs to this run alone. A second start with the same folder resumes where the
+                first ended.
+            epoch: the shortest time between the beginnings of two epochs. "0 seconds": the next epoch begins at once.
+            slots: tasks per stage. None: one per core of the session. "auto": few at first, then as many as the load
+                needs. The number may differ from one start to the next.
+            order: "transparent": exactly the sequential answer. "best-effort": the run does not wait, so joins may miss
+                results and count windows give other results.
+            late: a sink for late, rejected and failed tuples, with their source and the reason. None: they are only
+                counted.
+            errors: "stop": a tuple on which an expression fails ends the run. "keep": in `map`, `filter` and `case`
+                such a tuple is counted and kept apart; in joins and aggregates it still ends the run.
+            show: whether standard error shows a live line of progress. None: only if standard error is a terminal.
+            strategy: "subquery", or "operator" or "query" to compare. It may differ from one start to the next.
+            plan: a plan that `q.plan` made, perhaps edited. The run uses its strategy, slots and shapes, and does not
+                adapt. None: a new plan.
+            policy: how the run adapts: a `headrace.Policy`, a mapping of its fields, or the path of a TOML file with
+                them. None: the defaults of `headrace.Policy`.
+            most_slots: the largest number of slots that "auto" and `set_slots` may choose. None: four per core of the
+                session.
+            once: True: take what is there now, epoch after epoch, then end the input: windows and checkpoint are
+                closed, `wait` returns. False: run until `stop`.
+            cache: bytes that state tables may take on each machine between epochs, such as "4g". 0: every epoch reads
+                the tables. None: the environment variable `HEADRACE_CACHE_BYTES`, or 4 GiB without it.
+            splitters: tasks that read files and topics. None: one for each slot at first, then as the load needs.
+            physical_window: bytes that such a task reads at once, such as "16 MiB". None: 16 MiB at first, then as the
+                load needs. If splitters or physical_window is given, the run changes neither. No answer depends on
+                them.
 
-        run = q.start(hr.sinks.parquet("out/"), checkpoint="ckpt/")
+        Returns:
+            The run, which is in progress.
+
+        Raises:
+            QueryError: an option is invalid.
+            StateError: the checkpoint belongs to another run or another query, or is damaged.
+
+        Examples:
+            >>> q = hr.files(spark, "calls/", time="ts").filter("seconds > 60")
+            >>> run = q.start(hr.sinks.parquet("out/"), checkpoint="ckpt/")
+            >>> run.stop()
+
+            Read all files that are there, then end:
+
+            >>> run = q.start(hr.sinks.memory(), checkpoint="ckpt-once/", once=True)
+            >>> run.wait(timeout=60)
+            True
         """
         from headrace.run.start import start
 
@@ -551,17 +903,52 @@ class Stream:
         )
 
     def head(self, n: int = 10, *, slots: int | None = None) -> pa.Table:
-        """Return the first `n` tuples of the sequence, in sequence: `limit(n).collect()`.
+        """Return the first `n` tuples of the sequence, in sequence: `limit(n).collect()`. For a stream without an end
+        use `peek`.
 
-        n: at least 1. slots: tasks per stage, by default one for each core of the Spark session.
-        The input must be bounded; for a stream without an end use `peek`.
+        Args:
+            n: how many tuples, at least 1.
+            slots: tasks per stage. None: one per core of the session.
+
+        Returns:
+            A `pyarrow.Table` with at most `n` rows.
+
+        Raises:
+            QueryError: a source has no end, or `n` is less than 1.
+
+        Examples:
+            >>> times = pa.array([1_000_000, 2_000_000], pa.timestamp("us", "UTC"))
+            >>> table = pa.table({"ts": times, "caller": ["ann", "bob"], "seconds": [90, 5]})
+            >>> calls = hr.stream(spark.createDataFrame(table), time="ts")
+            >>> calls.head(2)["caller"].to_pylist()
+            ['ann', 'bob']
         """
         from headrace.run.first_tuples import head
 
         return head(self, n, slots)
 
     def show(self, n: int = 10, *, slots: int | None = None) -> None:
-        """Print the first `n` tuples of the sequence; the options are those of `head`."""
+        """Print the first `n` tuples of the sequence as a table.
+
+        Args:
+            n: how many tuples, at least 1.
+            slots: tasks per stage. None: one per core of the session.
+
+        Raises:
+            QueryError: a source has no end, or `n` is less than 1.
+
+        Examples:
+            >>> times = pa.array([1_000_000, 2_000_000], pa.timestamp("us", "UTC"))
+            >>> table = pa.table({"ts": times, "caller": ["ann", "bob"], "seconds": [90, 5]})
+            >>> calls = hr.stream(spark.createDataFrame(table), time="ts")
+            >>> calls.map("caller", "seconds").show(2)
+            ┏━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━┳━━━━━━━━━┓
+            ┃ ts                        ┃ caller ┃ seconds ┃
+            ┡━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━╇━━━━━━━━━┩
+            │ 1970-01-01 00:00:01+00:00 │ ann    │ 90      │
+            │ 1970-01-01 00:00:02+00:00 │ bob    │ 5       │
+            └───────────────────────────┴────────┴─────────┘
+        """
         from headrace.showing.preview import print_rows
 
         print_rows(self.head(n, slots=slots))
@@ -569,8 +956,23 @@ class Stream:
     def peek(self, n: int = 10, timeout: Duration = "10 seconds") -> pa.Table:
         """Return the first `n` tuples that arrive, in order of arrival, or fewer if the time is over before.
 
-        timeout: a duration such as "10 seconds". Sources and stateless verbs only, such as `map`, `filter`, `case`, `union`
-        and joins with tables. Works on every source and needs no checkpoint; nothing is committed.
+        It works on every source and needs no checkpoint; nothing is committed. The query may have sources and stateless
+        verbs only, such as `map`, `filter`, `case`, `union` and joins with tables.
+
+        Args:
+            n: how many tuples, at least 1.
+            timeout: how long to wait for them.
+
+        Returns:
+            A `pyarrow.Table` with at most `n` rows.
+
+        Raises:
+            QueryError: the query has an operator with state.
+
+        Examples:
+            >>> calls = hr.files(spark, "calls/", time="ts")
+            >>> calls.filter("seconds < 60").peek(1)["caller"].to_pylist()
+            ['bob']
         """
         from headrace.run.peek import peek
 
@@ -600,17 +1002,38 @@ answer_habits(Stream)
 
 
 class Table:
-    """Rows without time, to join streams with: every tuple meets all of them. Immutable."""
+    """Rows without time, which streams are joined with: `s.join(table, on=...)`. Immutable.
+
+    Tables come from `headrace.table`, and in tests from `headrace.testing.table` and `headrace.testing.arrow_table`.
+
+    Examples:
+        >>> zones = hr.testing.table("zones", {"number": "string", "zone": "int64"}, [("ann", 1)])
+        >>> calls = hr.testing.source("calls", {"caller": "string"})
+        >>> calls.join(zones, on="l.caller = r.number").columns
+        ['ts', 'l_ts', 'caller', 'number', 'zone']
+    """
 
     def __init__(self, table: nodes.TableDefinition) -> None:
         self._table = table
 
     @property
     def schema(self) -> pa.Schema:
+        """The names and types of the columns: a `pyarrow.Schema`.
+
+        Examples:
+            >>> hr.testing.table("zones", {"number": "string", "zone": "int64"}).schema.field("zone").type
+            DataType(int64)
+        """
         return self._table.schema
 
     @property
     def columns(self) -> list[str]:
+        """The names of the columns, in order: a list of texts.
+
+        Examples:
+            >>> hr.testing.table("zones", {"number": "string", "zone": "int64"}).columns
+            ['number', 'zone']
+        """
         return list(self.schema.names)
 
     def __repr__(self) -> str:
@@ -632,7 +1055,16 @@ class Table:
 
 
 class Substreams:
-    """A stream that was split: what is said here runs on every substream alone. Immutable."""
+    """A stream that `Stream.split` has split. What its methods describe runs on every substream separately. Immutable.
+
+    `each` and `apply` give a stream again.
+
+    Examples:
+        >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+        >>> parts = calls.split(8, by=["caller"]).filter("seconds > 60")
+        >>> parts.each(lambda part: part.distinct(by=["caller"], within="1 hour")).columns
+        ['ts', 'caller', 'seconds', 'substream']
+    """
 
     def __init__(self, node: nodes.Node, rule: nodes.Rule, body: nodes.Body | None = None) -> None:
         self._node, self._rule = node, rule
@@ -641,10 +1073,23 @@ class Substreams:
 
     @property
     def schema(self) -> pa.Schema:
+        """The names and types of the columns: a `pyarrow.Schema`.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.split(8, by=["caller"]).schema.field("seconds").type
+            DataType(int64)
+        """
         return self._body.root.schema
 
     @property
     def columns(self) -> list[str]:
+        """The names of the columns, in order: a list of texts.
+
+        Examples:
+            >>> hr.testing.source("calls", {"caller": "string"}).split(8, by=["caller"]).columns
+            ['ts', 'caller']
+        """
         return list(self.schema.names)
 
     def __repr__(self) -> str:
@@ -669,39 +1114,187 @@ class Substreams:
         )
 
     def map(self, *keep: str, **new: str) -> Substreams:
-        """As `Stream.map`; runs in the splitters."""
+        """Compute columns as `Stream.map` does. It runs in the splitters, before tuples are sent to their substream.
+
+        Args:
+            *keep: names of columns to keep.
+            **new: SQL expressions by the name of their column.
+
+        Returns:
+            The substreams with the new columns.
+
+        Raises:
+            QueryError: a column does not exist, or an expression is refused.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.split(8, by=["caller"]).map("caller", minutes="seconds / 60").columns
+            ['ts', 'caller', 'minutes']
+        """
         return self._then(Stream(self._body.root).map(*keep, **new))
 
     def select(self, *keep: str, **new: str) -> Substreams:
-        """As `Stream.select`; runs in the splitters."""
+        """Keep and compute columns as `Stream.select` does. It runs in the splitters.
+
+        Args:
+            *keep: names of columns to keep.
+            **new: SQL expressions by the name of their column.
+
+        Returns:
+            The substreams with these columns.
+
+        Raises:
+            QueryError: a column does not exist, or an expression is refused.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.split(8, by=["caller"]).select("seconds").columns
+            ['ts', 'seconds']
+        """
         return self._then(Stream(self._body.root).select(*keep, **new))
 
     def with_columns(self, **new: str) -> Substreams:
-        """As `Stream.with_columns`; runs in the splitters."""
+        """Add or replace columns as `Stream.with_columns` does. It runs in the splitters.
+
+        Args:
+            **new: SQL expressions by the name of their column.
+
+        Returns:
+            The substreams with the old and the new columns.
+
+        Raises:
+            QueryError: an expression is refused.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.split(8, by=["caller"]).with_columns(minutes="seconds / 60").columns
+            ['ts', 'caller', 'seconds', 'minutes']
+        """
         return self._then(Stream(self._body.root).with_columns(**new))
 
     def rename(self, names: Mapping[str, str]) -> Substreams:
-        """As `Stream.rename`; runs in the splitters."""
+        """Rename columns as `Stream.rename` does. It runs in the splitters.
+
+        Args:
+            names: new names by old names.
+
+        Returns:
+            The substreams with the renamed columns.
+
+        Raises:
+            QueryError: a column does not exist, is `ts`, or would have the name of another one.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> calls.split(8, by=["caller"]).rename({"caller": "user"}).columns
+            ['ts', 'user']
+        """
         return self._then(Stream(self._body.root).rename(names))
 
     def drop(self, *names: str) -> Substreams:
-        """As `Stream.drop`; runs in the splitters."""
+        """Leave out columns as `Stream.drop` does. It runs in the splitters.
+
+        Args:
+            *names: names of columns to leave out.
+
+        Returns:
+            The substreams with the remaining columns.
+
+        Raises:
+            QueryError: a column does not exist, or is `ts`.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.split(8, by=["caller"]).drop("seconds").columns
+            ['ts', 'caller']
+        """
         return self._then(Stream(self._body.root).drop(*names))
 
     def filter(self, predicate: str) -> Substreams:
-        """As `Stream.filter`; runs in the splitters."""
+        """Keep the tuples that satisfy a predicate, as `Stream.filter` does. It runs in the splitters.
+
+        Args:
+            predicate: an SQL condition over the columns.
+
+        Returns:
+            The substreams with the same columns.
+
+        Raises:
+            ExpressionError: the condition is refused.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.split(8, by=["caller"]).filter("seconds > 60")
+            Substreams(ts, caller, seconds)
+            filter seconds > 60
+              split into 8 substreams by hash of caller
+                source calls (ts timestamp[us, tz=UTC], caller string, seconds int64)
+        """
         return self._then(Stream(self._body.root).filter(predicate))
 
     def sample(self, fraction: float, by: Names | None = None) -> Substreams:
-        """As `Stream.sample`; runs in the splitters."""
+        """Keep a share of the tuples, as `Stream.sample` does. It runs in the splitters.
+
+        Args:
+            fraction: the share that is kept, more than 0 and at most 1.
+            by: columns whose values decide. None: the whole tuple decides.
+
+        Returns:
+            The substreams with the same columns.
+
+        Raises:
+            QueryError: the fraction is out of range, or a column does not exist.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> calls.split(8, by=["caller"]).sample(0.1)
+            Substreams(ts, caller)
+            sample 0.1 by whole tuple
+              split into 8 substreams by hash of caller
+                source calls (ts timestamp[us, tz=UTC], caller string)
+        """
         return self._then(Stream(self._body.root).sample(fraction, by))
 
     def unnest(self, column: str, outer: bool = False, index: str | None = None) -> Substreams:
-        """As `Stream.unnest`; runs in the splitters."""
+        """Give one tuple for each element of a list or map, as `Stream.unnest` does. It runs in the splitters.
+
+        Args:
+            column: a column whose type is a list, a map or a struct.
+            outer: True: keep a tuple whose list is null or empty, with null. False, the default: drop it.
+            index: the name of one more column with the position of the element. None: no such column.
+
+        Returns:
+            The substreams with the elements.
+
+        Raises:
+            QueryError: the column does not exist or has another type, or a name appears twice.
+
+        Examples:
+            >>> orders = hr.testing.source("orders", {"shop": "string", "items": "string[]"})
+            >>> orders.split(8, by=["shop"]).unnest("items", index="i").columns
+            ['ts', 'shop', 'items', 'i']
+        """
         return self._then(Stream(self._body.root).unnest(column, outer, index))
 
     def each(self, query: Callable[[Stream], Stream]) -> Stream:
-        """A query of operators on every substream alone; its result has the column `substream`."""
+        """Run a query of operators on every substream separately.
+
+        Args:
+            query: a function of one stream, the substream, that returns one stream made from it.
+
+        Returns:
+            A stream of the results of all substreams, with the further column `substream`.
+
+        Raises:
+            QueryError: the function uses another stream or splits again, or its result has a column `substream`.
+            QueryTypeError: `query` is no function, or returns something other than a stream.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string", "lane": "int64"})
+            >>> counts = calls.split(4, route="lane").each(lambda lane: lane.aggregate(last=2, n="count(*)"))
+            >>> counts.columns
+            ['ts', 'n', 'substream']
+        """
         if not callable(query):
             raise QueryTypeError(
                 f"each takes a function of one stream; found {describe_argument(query)}; such as lambda t: t.distinct(...)"
@@ -736,10 +1329,25 @@ class Substreams:
     def apply(self, processor: Processor | SeveralOutputs) -> Stream | dict[str, Stream]:
         """Run a processor on every substream, each with its own state.
 
-        processor: an instance of a class that derives from `headrace.Processor`.
-        Return the stream of its results; if the class has `outputs`, a dict with one stream for each of them.
+        Args:
+            processor: an instance of a class that derives from `headrace.Processor`.
 
-        tolls = reports.split(8, route="xway").apply(Tolls())
+        Returns:
+            The stream of its results; if the class has `outputs`, a dict with one stream for each of them.
+
+        Raises:
+            QueryError: the class lacks something or has a wrong declaration.
+            QueryTypeError: `processor` is not an instance of such a class.
+
+        Examples:
+            >>> class Longest(hr.Processor):
+            ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("seconds", pa.int64())])
+            ...
+            ...     def process(self, tuples, state):
+            ...         return tuples.select(["ts", "seconds"]).filter(tuples["seconds"].is_valid())
+            >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+            >>> calls.split(8, by=["caller"]).apply(Longest()).columns
+            ['ts', 'seconds']
         """
         found = declared(processor)
         assert isinstance(processor, Processor)

@@ -247,9 +247,7 @@ def test_a_topic_that_is_deleted_or_made_again_is_named(spark: Any, broker: Brok
         except Exception:
             assert time.monotonic() < end
             time.sleep(0.2)
-    assert (
-        f"topic {topic!r} was deleted and recreated" in Running(busy(stream(spark, broker, topic)), tmp_path).fails()
-    )
+    assert f"topic {topic!r} was deleted and recreated" in Running(busy(stream(spark, broker, topic)), tmp_path).fails()
 
 
 def test_retention_that_overtakes_a_stopped_run_is_named_or_counted(

@@ -853,7 +853,9 @@ def epoch_of(folder: Folder, number: int) -> Path:
     return first.with_name(first.name.replace("epoch-000000000", f"epoch-{number:09}"))
 
 
-NO_FOLDER = "the folder .* cannot be written to .*; make sure that it is a folder with free space that this user may write to"
+NO_FOLDER = (
+    "the folder .* cannot be written to .*; make sure that it is a folder with free space that this user may write to"
+)
 NOT_OURS = r"(cannot be read, so its content has changed|contains other results of the same epoch)"
 FOLDERS = {
     "folder removed": exact(lambda folder: shutil.rmtree(folder.path), removes=True),

@@ -194,7 +194,10 @@ def test_the_example_is_valid_with_everything_switched_on(tmp_path: Path) -> Non
             LEAST + '[spark]\nexecutor.memory = "2g"',
             "spark.executor.memory must not be set in [spark]; use the key memory instead",
         ),
-        (LEAST + '[spark]\n"spark.master" = "x"', "spark.master must not be set in [spark]; use the key master instead"),
+        (
+            LEAST + '[spark]\n"spark.master" = "x"',
+            "spark.master must not be set in [spark]; use the key master instead",
+        ),
         (LEAST + "[spark]\nx = [1]", "spark.x must be text, a number, true or false; found [1]"),
         ('master = "spark://h:1"\nstate = "hdfs://h/x"', "state must be a folder of a file system"),
         (LEAST + "executors", "is not TOML: "),

@@ -44,7 +44,29 @@ class RoutingOption:
 
 @dataclass(frozen=True)
 class Subquery:
-    """One subquery of a plan: its operators, router, slots and estimates."""
+    """One subquery of a plan: its operators, its router, its slots, and what it is expected to cost.
+
+    Attributes:
+        name: the name in plans.
+        operators: one line of text for each operator.
+        router: how tuples find their slots.
+        slots: how many slots it has.
+        cost: microseconds per tuple; None: neither measured nor given.
+        inputs: the sources and subqueries that it reads.
+        first: the number of its first slot.
+        share: how many slots would suit its cost if every subquery had its own slots. None: no cost is known.
+        stage: subqueries of one stage run side by side.
+        members: the names of its operators in figures.
+        numbers: what its routing is expected to cost.
+        rejected: other ways of routing, with what they would cost.
+        meets: how its joins find their pairs.
+
+    Examples:
+        >>> calls = hr.testing.source("calls", {"caller": "string"})
+        >>> [subquery] = calls.distinct(by=["caller"], within="10 seconds").plan(slots=8).subqueries
+        >>> subquery.name, subquery.slots, subquery.inputs
+        ('subquery-1', 8, ('calls',))
+    """
 
     name: str
     operators: tuple[str, ...]
@@ -63,7 +85,18 @@ class Subquery:
 
 @dataclass(frozen=True)
 class PlannedSource:
-    """A source: its tuples per second, and the microseconds to read and send one tuple."""
+    """A source of a plan: its rate and its cost.
+
+    Attributes:
+        name: the name of the source.
+        rate: tuples per second, measured or assumed.
+        cost: microseconds to read and send one tuple; None: not measured.
+
+    Examples:
+        >>> calls = hr.testing.source("calls", {"caller": "string"})
+        >>> calls.filter("caller is not null").plan().sources
+        (PlannedSource(name='calls', rate=1000.0, cost=None),)
+    """
 
     name: str
     rate: float
@@ -72,7 +105,26 @@ class PlannedSource:
 
 @dataclass(frozen=True)
 class Plan:
-    """Subqueries in the order of their stages. `shuffles` is the number of exchanges between them."""
+    """How a query is cut into subqueries and routed, as `Stream.plan` returns it. It can be printed, drawn, saved and
+    compared.
+
+    Attributes:
+        strategy: "subquery", "operator" or "query".
+        slots: tasks per stage.
+        subqueries: the subqueries in the order of their stages.
+        shuffles: the number of exchanges between subqueries.
+        sources: the sources.
+        measured: whether the numbers follow from a sample of the input; otherwise from assumed rates.
+
+    Examples:
+        >>> calls = hr.testing.source("calls", {"caller": "string"})
+        >>> print(calls.distinct(by=["caller"], within="10 seconds").plan(slots=8))
+        strategy subquery, 8 slots, 1 shuffle
+        <BLANKLINE>
+        subquery-1 <- calls
+          router: hash of caller; slots: 8
+          distinct by caller within 10 seconds
+    """
 
     strategy: str
     slots: int
@@ -83,13 +135,29 @@ class Plan:
 
     @property
     def headline(self) -> str:
+        """The strategy and the numbers of slots and shuffles, as one line of text.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> calls.distinct(by=["caller"], within="10 seconds").plan(slots=8).headline
+            'strategy subquery, 8 slots, 1 shuffle'
+        """
         counts = [
             f"{n} {what}{'s' if n != 1 else ''}" for n, what in ((self.slots, "slot"), (self.shuffles, "shuffle"))
         ]
         return f"strategy {self.strategy}, {', '.join(counts)}"
 
     def picture(self) -> Picture:
-        """Return the plan as a picture: the text of an SVG file, which a notebook draws."""
+        """Return the plan as a picture.
+
+        Returns:
+            The text of an SVG file, which a notebook draws.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> calls.distinct(by=["caller"], within="10 seconds").plan().picture()[:4]
+            '<svg'
+        """
         from headrace.showing.notebook import picture
 
         return picture(self)
@@ -98,12 +166,38 @@ class Plan:
         return str(self.picture())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the plan as plain values for `json.dumps`."""
+        """Return the plan as plain values, for `json.dumps`.
+
+        Returns:
+            A dict, which `from_json` reads.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> sorted(calls.filter("caller is not null").plan().to_json())
+            ['format', 'measured', 'shuffles', 'slots', 'sources', 'strategy', 'subqueries']
+        """
         return {"format": PLAN_FORMAT, **_plain(self)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Plan:
-        """Return the plan from the output of `to_json`. Raise on invalid data and name the place."""
+        """Return the plan that `to_json` gave, perhaps edited.
+
+        Args:
+            data: the dict.
+
+        Returns:
+            The plan.
+
+        Raises:
+            QueryError: an entry is missing, unknown or invalid; the message names it.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> plan = calls.filter("caller is not null").plan(slots=8)
+            >>> saved = plan.to_json()
+            >>> type(plan).from_json(saved) == plan
+            True
+        """
         if not isinstance(data, Mapping):
             raise QueryError(f"a plan must be an object, such as q.plan(...).to_json() returns; found {data!r:.100}")
         if type(data.get("format")) is int and data["format"] != PLAN_FORMAT:

@@ -17,7 +17,34 @@ Diffusion = Literal["ragged", "grid", "adaptive-ssp", "ssp", "off"]
 
 @dataclass(frozen=True)
 class Policy:
-    """How a run adapts; `hr.start(..., policy=hr.Policy(every=20, hot=False))`. A TOML file has the same fields."""
+    """The rules by which a run adapts: how it moves load between slots, how often, and what is forbidden or fixed.
+
+    Give it to `start` as `policy=`. A mapping or a TOML file with the same fields works too.
+
+    Attributes:
+        diffusion: how joins without an equality spread their tuples: "ragged", "grid", "adaptive-ssp", "ssp" or "off".
+        elastic: how groups of equality joins and aggregates move between slots: "gain", "paper" or "off".
+        hot: whether groups that are too much for one slot are split.
+        splitters: whether the run chooses how many tasks read files, and how large their windows are.
+        every: epochs between reorganisations.
+        supplier: a slot that is busy for more than this share of its time gives groups away.
+        consumer: a slot that is busy for less than this share of its time takes groups; less than `supplier`.
+        beta: slots are added when there are more suppliers than beta times the consumers.
+        moves: how many groups may move at once.
+        worth: the share of the cost that a change must be expected to save, beside what varies by chance.
+        pinned: for an operator, the slot in which each named group stays.
+
+    Raises:
+        QueryError: a field is out of range.
+
+    Examples:
+        >>> hr.Policy(every=20, hot=False).every
+        20
+        >>> hr.Policy(every=0)
+        Traceback (most recent call last):
+            ...
+        headrace.errors.QueryError: the policy's every must be a whole number, at least 1; found 0
+    """
 
     diffusion: Diffusion = "ragged"  # shape of joins without an equality
     elastic: Literal["gain", "paper", "off"] = "gain"  # placement of the groups of equality joins and aggregates

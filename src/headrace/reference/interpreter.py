@@ -93,16 +93,32 @@ def reference(
     versions: Sequence[Version] | None = None,
     idle: Idle | None = None,
 ) -> pa.Table:
-    """Return the sequential answer: over bounded sources, or over `epochs`, the rows that arrived together.
+    """Return the sequential answer to a query: over its bounded sources, or over `epochs`. It needs no Spark.
 
-    end: if False, the input continues after the last epoch, and only results that are certain by then are emitted.
+    Args:
+        query: a stream.
+        epochs: the rows that arrived together, epoch by epoch: a `pyarrow.Table` if the query has one source, or tables
+            by the name of their source. None: the query's own sources, which must be bounded.
+        end: True: the input ends after the last epoch. False: it continues, and only results that are certain by then
+            are emitted.
+        errors: "stop": a tuple on which an expression fails raises an error. "keep": tuples that fail in a `map`,
+            `filter`, `case` or the SQL of a split are left out there.
+        versions: what tables held in each epoch, a table or a dict {name: table}; one more may follow, for the end,
+            which otherwise is like the last epoch. None: what the tables hold now.
+        idle: for each epoch the names of the sources that had been silent for longer than their `idle`. None: no source
+            was.
 
-    errors: with "keep", tuples that fail in a `map`, `filter`, `case` or the SQL of a split are left out there.
+    Returns:
+        The results in sequence, a `pyarrow.Table`.
 
-    versions: the content of tables in each epoch, as a table or a dict {name: table}. One more may follow for the end;
-    otherwise the end uses the content of the last epoch. None: the present content of each table is used.
+    Raises:
+        DataError: an expression failed on a tuple, with errors="stop".
+        SourceError: a source is not bounded, or delivers other columns.
 
-    idle: for each epoch, the names of the sources that had been silent for longer than their `idle`; None: none was.
+    Examples:
+        >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [1, 20]})
+        >>> hr.reference(hr.testing.table_stream(table).filter("x > 10"))["x"].to_pylist()
+        [20]
     """
     return references([query], epochs, end, errors, versions, idle)[0]
 

@@ -60,7 +60,20 @@ class _RunStopped(HeadraceError):
 
 
 class Run:
-    """A run in progress. `start` returns it."""
+    """A run in progress, as `start` returns it. It processes epochs until `stop`, until its input ends, or until an
+    error.
+
+    Leaving a `with` block stops the run. In the examples of its members, `run` is this one, after its first epoch.
+
+    Examples:
+        >>> calls = hr.files(spark, "calls/", time="ts", name="calls")
+        >>> zones = hr.table("zones/", name="zones")
+        >>> counts = calls.join(zones, on="l.caller = r.number").aggregate(by=["zone"], window="1 second", n="count(*)")
+        >>> with counts.start(hr.sinks.memory(), checkpoint="ckpt/") as run:
+        ...     active = run.active
+        >>> active, run.active
+        (True, False)
+    """
 
     def __init__(
         self,
@@ -124,7 +137,14 @@ class Run:
 
     @property
     def progress(self) -> Progress:
-        """Return totals since the checkpoint was created, the last epoch, watermarks, state size and latency."""
+        """Totals since this state began, the last epoch, watermarks, size of the state, latency: a `Progress`.
+
+        Examples:
+            >>> run.progress.tuples_in
+            3
+            >>> run.progress.sources
+            {'calls': 3}
+        """
         driver = self._driver
         return replace(
             driver.progress,
@@ -136,17 +156,32 @@ class Run:
 
     @property
     def slots(self) -> int:
-        """Return the number of active slots."""
+        """The number of slots that are active, a whole number.
+
+        Examples:
+            >>> run.slots
+            2
+        """
         return self._driver.control.active
 
     @property
     def exception(self) -> BaseException | None:
-        """Return the error that ended the run, or None."""
+        """The error that ended the run. None while the run is active, and after it ended without an error.
+
+        Examples:
+            >>> run.exception is None
+            True
+        """
         return self._error
 
     @property
     def active(self) -> bool:
-        """Return whether the run is in progress."""
+        """Whether the run has not ended yet: True or False.
+
+        Examples:
+            >>> run.active
+            True
+        """
         if self._job_is_lost():
             self._fail(EngineError(SESSION_STOPPED))
             self._end()
@@ -154,13 +189,36 @@ class Run:
 
     @property
     def busy(self) -> bool:
-        """Return whether an epoch is running or input is known to be waiting."""
+        """Whether an epoch is in progress, or input is known to wait for one: True or False.
+
+        Examples:
+            >>> import time
+            >>> while run.busy:
+            ...     time.sleep(0.1)
+        """
         return self.active and (
             self._once or self._working or bool(self._intake.backlog) or self._watch.may_have_tuples()
         )
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the run ends (True) or the timeout expires (False). Raise the error that ended the run."""
+        """Wait until the run ends, or until the timeout is over.
+
+        Args:
+            timeout: seconds to wait. None: without a limit.
+
+        Returns:
+            True if the run has ended, False if the timeout was over first.
+
+        Raises:
+            HeadraceError: the error that ended the run. An error of another library is raised as it is.
+
+        Examples:
+            >>> run.wait(timeout=0.1)
+            False
+            >>> calls = hr.files(spark, "calls/", time="ts")
+            >>> calls.start(hr.sinks.memory(), checkpoint="ckpt/", once=True).wait(timeout=60)
+            True
+        """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         while not self._ended.wait(min(LONGEST_NAP, max(deadline - time.monotonic(), 0.0))):
             if self.active and time.monotonic() >= deadline:
@@ -170,13 +228,31 @@ class Run:
         return True
 
     def listen(self, function: Listener) -> Callable[[], None]:
-        """Call `function(record)` for every epoch of this run, in order, in a separate thread. Return a function that
-        removes it.
+        """Call a function for every epoch of this run from now on, in order, in a separate thread.
+
+        Args:
+            function: a function of one argument, the record of the epoch, an `EpochRecord`.
+
+        Returns:
+            A function that ends the calls.
+
+        Examples:
+            >>> records = []
+            >>> stop_listening = run.listen(records.append)
+            >>> stop_listening()
         """
         return self._driver.listeners.add(function)
 
     def stop(self) -> None:
-        """End the run. An epoch in progress is completed first."""
+        """End the run. An epoch in progress is finished first. A later start with the same checkpoint resumes where the
+        run ended.
+        Examples:
+            >>> calls = hr.files(spark, "calls/", time="ts")
+            >>> run = calls.start(hr.sinks.memory(), checkpoint="ckpt/")
+            >>> run.stop()
+            >>> run.active
+            False
+        """
         self._ask_to_stop()
         if threading.get_ident() == self._busy_thread:  # called by a sink: its epoch must finish first
             return
@@ -189,32 +265,85 @@ class Run:
 
     @property
     def decisions(self) -> list[dict[str, Any]]:
-        """Return the changes that the run made: epoch, change, reason, expected and measured effect."""
+        """The changes that the run decided on, a list of dicts.
+
+        Each has `epoch`, `operator`, `kind`, `change` and `reason`, the cost `before`, and the `predicted` and
+        `measured` cost.
+        Examples:
+            >>> changes = [decision["change"] for decision in run.decisions]
+        """
         return self._driver.layouts.decisions
 
     def freeze(self) -> None:
-        """Stop adapting. Decisions that are already in the state still take effect."""
+        """Stop adapting: decide on no further changes. A change that was decided already is stored in the state and takes
+        effect.
+        Examples:
+            >>> run.freeze()
+            >>> run.thaw()
+        """
         self._driver.layouts.frozen = True
 
     def thaw(self) -> None:
-        """Resume adapting after `freeze`."""
+        """Adapt again, after `freeze`.
+
+        Examples:
+            >>> run.freeze()
+            >>> run.thaw()
+        """
         self._driver.layouts.frozen = False
 
     def rebalance(self, dry_run: bool = False) -> list[dict[str, Any]]:
-        """Decide on changes now and return them. With `dry_run`, return them without deciding."""
+        """Return the changes that the run would decide on now, and let it decide on them with the next epoch.
+
+        Args:
+            dry_run: True: only return them.
+
+        Returns:
+            The changes, a list of dicts like `decisions`.
+
+        Raises:
+            QueryError: the run is frozen, and this is no dry run.
+
+        Examples:
+            >>> changes = run.rebalance(dry_run=True)
+            >>> all(change["measured"] is None for change in changes)
+            True
+        """
         with self._between_epochs():
             return self._driver.layouts.rebalance(self._driver.last, dry_run=dry_run)
 
     def set_slots(self, slots: int) -> None:
-        """Set the number of slots from the next epoch on. With slots="auto" the controller may change it again."""
+        """Set the number of slots from the next epoch on. With slots="auto" the run may change it again.
+
+        Args:
+            slots: at least 1, at most `most_slots`.
+
+        Raises:
+            QueryError: the number is out of range, or the run follows a plan.
+
+        Examples:
+            >>> run.set_slots(2)
+        """
         with self._between_epochs():
             self._driver.layouts.set_slots(slots, self._driver.last)
 
     def refresh(self, table: str) -> int:
-        """Read a table again now and return the number of its version. Epochs that begin after the return use it.
+        """Read a table again, now. Epochs that begin after this call returns use it.
 
-        If the table cannot be read, its version stays unchanged; a warning is logged and `progress.versions` has the
-        error.
+        A table that cannot be read stays as it was; a warning is logged, and `progress.versions` has the reason.
+
+        Args:
+            table: the name of the table.
+
+        Returns:
+            The number of its version.
+
+        Raises:
+            QueryError: the run has ended, or has no such table.
+
+        Examples:
+            >>> run.refresh("zones")
+            1
         """
         if not self.active:
             raise QueryError("this run has ended, so it cannot read the table again; a new start reads it")

@@ -14,19 +14,54 @@ from headrace.sinks.base import Delivery
 
 
 class MemorySink:
-    """A sink that keeps the results of every epoch in this process; see `headrace.sinks.memory`."""
+    """A sink that keeps the results of every epoch in this process. `headrace.sinks.memory` makes it.
+
+    Args:
+        ordered: True: results come in the order of `ts`, as soon as no earlier one can follow.
+
+    Examples:
+        >>> sink = hr.sinks.memory(ordered=True)
+        >>> sink.table() is None
+        True
+    """
 
     def __init__(self, ordered: bool) -> None:
         self.ordered = ordered
         self.epochs: dict[tuple[str, int, str], pa.Table] = {}
 
     def deliver(self, delivery: Delivery) -> None:
-        # copied, because a later cleanup deletes the block
+        # copied, because a later clean-up deletes the block
+        """Keep a copy of the results of an epoch. A repeated delivery replaces the first one.
+
+        Args:
+            delivery: the results.
+
+        Examples:
+            >>> sink = hr.sinks.memory()
+            >>> delivery = hr.sinks.Delivery("shop", 3, "result-0", pa.table({"x": [1, 2]}))
+            >>> sink.deliver(delivery)
+            >>> sink.deliver(delivery)
+            >>> sink.table().num_rows
+            2
+        """
         copy = pa.ipc.open_stream(_bytes(delivery.table)).read_all()
         self.epochs[(delivery.query, delivery.epoch, delivery.result)] = copy
 
     def table(self) -> pa.Table | None:
-        """Return all results so far in the order of their epochs, or None if there are none."""
+        """Return all results so far, epoch after epoch.
+
+        Returns:
+            A `pyarrow.Table`; None before the first results.
+
+        Raises:
+            QueryTypeError: tuples that failed in different steps have columns of one name and different types; look at
+                `epochs`.
+        Examples:
+            >>> sink = hr.sinks.memory()
+            >>> sink.deliver(hr.sinks.Delivery("shop", 3, "result-0", pa.table({"x": [1, 2]})))
+            >>> sink.table()["x"].to_pylist()
+            [1, 2]
+        """
         ordered = [self.epochs[key] for key in sorted(self.epochs)]
         try:  # late, rejected and failed tuples can have different schemas
             return pa.concat_tables(ordered, promote_options="permissive") if ordered else None

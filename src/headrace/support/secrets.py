@@ -74,13 +74,33 @@ _END = re.compile(r"[\s&;,]")  # ends a value in a URL or a connection string
 
 @dataclass(frozen=True)
 class Secret:
-    """A value that is read from an environment variable of the process that needs it. It is stored and shown by name."""
+    """A value that is read from an environment variable by the process that needs it. It is stored and shown by name
+    alone.
+
+    Make one with `headrace.secret`. It has no text, so it cannot become a part of one.
+
+    Attributes:
+        name: the environment variable.
+
+    Examples:
+        >>> hr.secret("DB_URL").name
+        'DB_URL'
+    """
 
     name: str
 
     @property
     def value(self) -> str:
-        """Return the value of the variable in this process."""
+        """The text that the environment variable has in this process.
+
+        Raises:
+            MissingSecret: the variable is not set, or is empty.
+
+        Examples:
+            >>> import os
+            >>> hr.secret("HOME").value == os.environ["HOME"]
+            True
+        """
         found = os.environ.get(self.name)
         if found:
             return found
@@ -109,10 +129,24 @@ class Secret:
 
 
 def secret(name: str) -> Secret:
-    """Return a value that is read from the environment variable `name` where it is needed, and that is neither stored
-    nor shown.
+    """Return a value that is read from an environment variable where it is needed, and that is neither stored nor
+    shown.
 
-    Sinks and sources read it in the driver, when they are created; processors in the executors, before `open`.
+    Sinks and sources read it in the driver, when they are made; processors where they run, in the executors, before
+    `open`.
+
+    Args:
+        name: the environment variable: letters, digits and `_`.
+
+    Returns:
+        The secret.
+
+    Raises:
+        QueryTypeError: the name is no name of a variable; it is not shown, because it may be the secret itself.
+
+    Examples:
+        >>> hr.secret("DB_URL")
+        secret('DB_URL')
     """
     if not isinstance(name, str) or not _VARIABLE.fullmatch(name):  # the argument may be the secret itself
         raise QueryTypeError(

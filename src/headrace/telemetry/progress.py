@@ -38,7 +38,22 @@ Wait = tuple[float, int]  # (seconds from the arrival of tuples to the delivery 
 
 @dataclass(frozen=True)
 class SplitFigures:
-    """The destinations of a split's tuples. Each tuple is counted once."""
+    """How many tuples of a split were sent where. Each tuple is counted once.
+
+    Attributes:
+        routed: tuples that went to one substream.
+        broadcast: tuples that went to all substreams.
+        omitted: tuples that went to none.
+
+    Examples:
+        >>> parts = hr.files(spark, "calls/", time="ts").split(4, by=["caller"])
+        >>> query = parts.each(lambda part: part.filter("seconds > 0"))
+        >>> finished = query.start(hr.sinks.memory(), checkpoint="ckpt/", once=True)
+        >>> finished.wait()
+        True
+        >>> finished.progress.splits
+        {'split-1': SplitFigures(routed=3, broadcast=0, omitted=0)}
+    """
 
     routed: int  # to one substream
     broadcast: int  # to all of them
@@ -51,7 +66,18 @@ def split_figures(counts: Mapping[str, Sequence[int]]) -> dict[str, SplitFigures
 
 @dataclass(frozen=True)
 class VersionFigures:
-    """The version of a joined table."""
+    """The newest content of a table that streams are joined with.
+
+    Attributes:
+        version: how many contents it has had since the state began.
+        rows: how many rows it has.
+        bytes: how large it is.
+        trouble: why it could not be read at the last attempt; None: the attempt succeeded.
+
+    Examples:
+        >>> run.progress.versions["zones"].rows
+        2
+    """
 
     version: int  # number of versions since the checkpoint was created
     rows: int
@@ -66,7 +92,28 @@ def version_figures(manifest: Manifest) -> dict[str, VersionFigures]:
 
 @dataclass(frozen=True)
 class EpochSummary:
-    """The totals of one epoch's record."""
+    """Totals of one epoch.
+
+    Attributes:
+        epoch: the number of the epoch.
+        seconds: how long the epoch took, delivery included.
+        tuples_in: tuples that its sources delivered.
+        results_out: results that were delivered to sinks.
+        late: late tuples.
+        rejected: rejected tuples.
+        sources: tuples in, by source.
+        results: results out, by result, zeros included.
+        cpu_seconds: processor time of all its tasks.
+        sent_bytes: bytes of blocks that were sent to a later stage.
+        kept_bytes: bytes of blocks that an operator handed to another one in the same slot.
+        failed: failed tuples, with errors="keep": once for every step that a tuple failed in.
+        splits: by split, where its tuples were sent. A split without tuples may be left out.
+
+    Examples:
+        >>> summary = run.progress.last
+        >>> summary.late, summary.rejected
+        (0, 0)
+    """
 
     epoch: int
     seconds: float
@@ -106,7 +153,48 @@ class EpochSummary:
 
 @dataclass
 class Progress:
-    """The progress of a run. Totals grow once per epoch, when the epoch is committed and delivered."""
+    """What a run has done so far, as `Run.progress` returns it. Totals grow once per epoch, when it is committed and
+    delivered.
+
+    Attributes:
+        epoch: the number of the last epoch; -1 before the first.
+        tuples_in: tuples that the sources delivered.
+        results_out: results that were delivered to sinks.
+        late: late tuples.
+        rejected: rejected tuples.
+        failed: failed tuples, with errors="keep": once for every step that a tuple failed in.
+        accepted: accepted tuples.
+        sources: tuples in, by source.
+        results: results out, by result, under its name if it has one.
+        failed_steps: failed tuples, by source and step.
+        watermark: by source, in microseconds since 1970; None before its first tuple, "end" after the end of its input.
+        state_bytes: the size of the state.
+        blocks: the number of blocks of the state.
+        splits: by split, where its tuples were sent since the state began.
+        tables: sizes of the state tables of processors, by operator and table.
+        table_use: how the last epoch came by these tables, by operator: found in place, or built from blocks, and why.
+        versions: tables that streams are joined with, by name.
+        joins: by operator, how a join finds its pairs: an index, compiled, or "DuckDB, one by one", which is slow.
+        backlog: files and messages that wait. None: no source is a folder or a topic.
+        backlog_of: what `backlog` counts: files, messages, or both.
+        last: totals of the last epoch. None before the first epoch of this run.
+        running: seconds that the epoch in progress has taken so far. None between epochs.
+        busy: for each slot, the share of its time in which it has worked lately.
+        latency: "p50" and "p99" in seconds, from the arrival of tuples to the delivery of their results, over the last
+            two minutes.
+        closed: whether the input has ended, and the checkpoint with it.
+        lost: offsets of topics that retention removed before they were read, with gaps="count".
+        incomplete: after a migration, the results that lack what came before their operators were added, with the time
+            from which on they are complete; None if no time is known.
+        withheld: after a migration, how many windows an added aggregate did not emit, by operator, because it had not
+            seen all of their tuples.
+    Examples:
+        >>> progress = run.progress
+        >>> progress.tuples_in, progress.late, progress.closed
+        (3, 0, False)
+        >>> progress.backlog_of
+        'files'
+    """
 
     epoch: int = -1
     tuples_in: int = 0
@@ -211,7 +299,15 @@ class Progress:
         return self._labels.get(result, result)
 
     def to_json(self) -> dict[str, Any]:
-        """For logs and other programs."""
+        """Return the progress as plain values, for logs and other programs.
+
+        Returns:
+            A dict by field, for `json.dumps`.
+
+        Examples:
+            >>> run.progress.to_json()["sources"]
+            {'calls': 3}
+        """
         return {f.name: to_plain(getattr(self, f.name)) for f in fields(self) if not f.name.startswith("_")}
 
 

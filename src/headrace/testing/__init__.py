@@ -4,6 +4,11 @@ play               a query against epochs, restarts and idle sources that a test
 check_processor    a processor against random cuts, restarts and repeated calls
 LocalRun           what `play` drives: real stages and state in this process, without Spark
 table_stream, arrow_table    streams and tables made of Arrow tables, for `headrace.reference` and `LocalRun`
+
+Examples:
+    >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
+    >>> [step] = hr.testing.play(calls.filter("seconds > 60"), [hr.testing.epoch(calls=[(1, "ann", 90)])])
+    >>> step.expect([{"caller": "ann"}])
 """
 
 from headrace.testing.arrow_sources import arrow_table, table_stream

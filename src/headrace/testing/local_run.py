@@ -34,19 +34,44 @@ CACHE = 64 << 20  # bytes that tables may take in place
 
 
 class LocalRun:
-    """A run on a state folder, driven by hand, in this process and without Spark.
+    """A run in this process and without Spark, driven by hand, one epoch at a time. Its state is kept in a folder.
 
-    query: one query, or several. folder: where the state is kept; a second run on it resumes where the first ended.
-    slots: tasks per stage, which may differ from one run to the next. ordered: results in sequence.
-    errors: "keep" counts tuples on which an expression fails, and keeps them apart. The other options are those of a run:
-    `sink` and `late` take results and late tuples, and by default keep them in memory. `tables` replaces the definitions of the
-    tables that are read, by name.
+    A second run on the folder resumes where the first ended. For most tests `play` is simpler.
 
-    run = LocalRun(query, tmp_path / "state")
-    run.epoch(table)
-    run.end()
-    assert run.results().num_rows == 3
-    run.close()
+    Args:
+        query: one query, or several.
+        folder: where the state is kept.
+        slots: tasks per stage, which may differ from one run to the next.
+        ordered: True: results come in sequence.
+        best_effort: True: as order="best-effort" of `start`.
+        bounded: True: the sources end after one epoch.
+        errors: "stop" or "keep", as in `start`.
+        layouts: replaces the part that decides how operators are spread over slots. None: as in a run.
+        groups: the number of groups of each operator. None: as in a run.
+        strategy: "subquery", "operator" or "query".
+        plan: a plan that `q.plan` made. None: a new plan.
+        policy: how the run adapts. None: the defaults of `headrace.Policy`.
+        limit: the largest number of slots. None: no limit.
+        auto: True: as slots="auto" of `start`.
+        sink: a sink for all results. None: they are kept in memory, for `results`.
+        late: a sink for late, rejected and failed tuples. None: they are kept in memory, in `late`.
+        keep_late: whether late and rejected tuples are kept.
+        store: an open state store. None: the one in the folder.
+        cache: bytes that state tables may take between epochs.
+        tables: replaces the definitions of the tables that are read, by name.
+
+    Raises:
+        StateError: the folder is in use, belongs to another query, or is damaged.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [1, 20]})
+        >>> run = hr.testing.LocalRun(hr.testing.table_stream(table).filter("x > 10"), Path("state"), slots=2)
+        >>> run.epoch(table)
+        >>> run.end()
+        >>> run.results().num_rows
+        1
+        >>> run.close()
     """
 
     def __init__(
@@ -128,7 +153,27 @@ class LocalRun:
         splitters: int = 1,
         idle: Sequence[str] = (),
     ) -> None:
-        """One epoch with these rows, given to so many splitters; the sources in `idle` have been silent for too long."""
+        """Run one epoch.
+
+        Args:
+            tables: the tuples by the name of their source; a table alone belongs to the first source. None: no tuples.
+            final: True: the input ends with this epoch.
+            splitters: how many tasks the tuples are divided among.
+            idle: names of sources that have been silent for too long.
+
+        Raises:
+            HeadraceError: the epoch failed.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [1, 20]})
+            >>> run = hr.testing.LocalRun(hr.testing.table_stream(table, name="xs"), Path("state"))
+            >>> run.epoch({"xs": table.slice(0, 1)})
+            >>> run.epoch({"xs": table.slice(1)}, final=True)
+            >>> run.results()["x"].to_pylist()
+            [1, 20]
+            >>> run.close()
+        """
         if isinstance(tables, pa.Table):
             tables = {self.plan.sources[0].name: tables}
         windows: list[list[PhysicalWindow]] = [[] for _ in range(splitters)]
@@ -140,20 +185,75 @@ class LocalRun:
         self.driver.run_epoch(Position("local"), execute, final=final, idle_sources=idle)
 
     def refresh(self, table: str) -> int:
-        """Read a table again, for the epochs to come; the number of its version."""
+        """Read a table again, for the next epochs.
+
+        Args:
+            table: the name of the table.
+
+        Returns:
+            The number of its version.
+
+        Raises:
+            QueryError: there is no such table.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> zones = hr.testing.arrow_table(lambda: pa.table({"number": ["ann"]}), name="zones")
+            >>> run = hr.testing.LocalRun(calls.join(zones, on="l.caller = r.number"), Path("state"))
+            >>> run.refresh("zones")
+            1
+            >>> run.close()
+        """
         return self.driver.versions.renew(table)
 
     def end(self) -> None:
-        """End the input: every window closes."""
+        """End the input: every window closes.
+
+        Raises:
+            HeadraceError: the epoch failed.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC"))})
+            >>> counts = hr.testing.table_stream(table).aggregate(window="1 minute", n="count(*)")
+            >>> run = hr.testing.LocalRun(counts, Path("state"))
+            >>> run.epoch(table)
+            >>> run.end()
+            >>> run.results()["n"].to_pylist()
+            [2]
+            >>> run.close()
+        """
         self.epoch(final=True)
 
     def results(self, result: str = "result-0") -> pa.Table:
-        """Return all results so far; result: "result-0", "result-1", ... in the order of the queries."""
+        """Return all results so far.
+
+        Args:
+            result: "result-0", "result-1", ... in the order of the queries.
+
+        Returns:
+            The results, a `pyarrow.Table`; empty if there are none.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> run = hr.testing.LocalRun(hr.testing.source("calls", {"caller": "string"}), Path("state"))
+            >>> run.results("result-0").num_rows
+            0
+            >>> run.close()
+        """
         found = self.sinks[result].table()
         return self.schemas[result].empty_table() if found is None else found
 
     def close(self) -> None:
-        """Let go of the folder, as a run does that stops or is killed."""
+        """Release the folder, as a run does that stops or is killed.
+
+        Examples:
+            >>> from pathlib import Path
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> hr.testing.LocalRun(calls, Path("state")).close()
+            >>> hr.testing.LocalRun(calls, Path("state"), slots=3).close()
+        """
         self.driver._deliverer.close()
         self.driver.cache_index.remove()
         self.store.close()
@@ -173,9 +273,33 @@ def run_locally(
     sink: sinks.AnySink | None = None,
     keep_late: bool = True,
 ) -> pa.Table:
-    """Run the whole of a bounded query in one epoch and return its results. The options are those of `LocalRun`.
+    """Run the whole of a bounded query in one epoch, without Spark, and return its results.
 
-    found = run_locally(table_stream(table).aggregate(window="1 minute", n="count(*)"), tmp_path / "state")
+    Args:
+        query: a stream over tables, such as from `table_stream`.
+        folder: where the state is kept; a new folder.
+        slots: tasks per stage.
+        ordered: True: results come in sequence.
+        best_effort: True: as order="best-effort" of `start`.
+        errors: "stop" or "keep", as in `start`.
+        strategy: "subquery", "operator" or "query".
+        plan: a plan that `q.plan` made. None: a new plan.
+        policy: how the run adapts. None: the defaults of `headrace.Policy`.
+        sink: a sink for the results, which has a method `table`. None: they are kept in memory.
+        keep_late: whether late and rejected tuples are kept.
+
+    Returns:
+        The results, a `pyarrow.Table`.
+
+    Raises:
+        HeadraceError: the run failed.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC"))})
+        >>> counts = hr.testing.table_stream(table).aggregate(window="1 minute", n="count(*)")
+        >>> hr.testing.run_locally(counts, Path("state"))["n"].to_pylist()
+        [2]
     """
     run = LocalRun(
         query,

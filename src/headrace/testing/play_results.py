@@ -17,7 +17,15 @@ PlayedWatermark = float | Literal["end"] | None  # seconds; None: no tuple yet
 
 
 class Results(dict[str, pa.Table]):
-    """The results of a step of several streams, by position or by name: that of `named`, or "result-0", ..."""
+    """The results of a step if the query is a list of streams: tables by position or by name (that of `named`, or
+    "result-0", ...).
+    Examples:
+        >>> calls = hr.testing.source("calls", {"seconds": "int64"})
+        >>> long, short = calls.case("seconds > 60")
+        >>> [step] = hr.testing.play([long, short], [hr.testing.epoch(calls=[(1, 90), (2, 5)])])
+        >>> step.results[0].num_rows, step.results["result-1"].num_rows
+        (1, 1)
+    """
 
     def __getitem__(self, which: str | int) -> pa.Table:
         if isinstance(which, int) and -len(self) <= which < len(self):
@@ -29,12 +37,20 @@ class Results(dict[str, pa.Table]):
 
 @dataclass(frozen=True, repr=False)
 class PlayedStep:
-    """One entry of a play.
+    """The outcome of one step of a play.
 
-    label: the step, for messages, such as "step 2, epoch(calls: 1 tuple)".
-    results: what the step emitted, a `pyarrow.Table` in sequence; `Results` if the query is a list of streams.
-    late, rejected: how many tuples of the step were late or rejected, of all sources.
-    watermark: by source after the step, in seconds since 1970; None before the first tuple, "end" after `end()`.
+    Attributes:
+        label: the step, for messages, such as "step 2, epoch(calls: 1 tuple)".
+        results: what the step emitted, a `pyarrow.Table` in sequence; `Results` if the query is a list of streams.
+        late: how many tuples of the step were late, of all sources.
+        rejected: how many tuples of the step were rejected, of all sources.
+        watermark: by source after the step, in seconds since 1970; None before the first tuple, "end" after `end()`.
+
+    Examples:
+        >>> calls = hr.testing.source("calls", {"caller": "string"}, lateness="2 seconds")
+        >>> steps = hr.testing.play(calls, [hr.testing.epoch(calls=[(9, "ann")]), hr.testing.epoch(calls=[(6, "bob")])])
+        >>> steps[1].late, steps[1].watermark
+        (1, {'calls': 7})
     """
 
     label: str
@@ -44,11 +60,26 @@ class PlayedStep:
     watermark: dict[str, PlayedWatermark]
 
     def expect(self, rows: Rows, result: str | int | None = None) -> None:
-        """Raise an AssertionError with the difference unless the results of this step are these rows, in any order.
+        """Check that the results of this step are these rows, in any order.
 
-        rows: dicts by column, which name the columns to compare, such as `[{"k": "a", "n": 2}]`. Times are seconds or
-            datetimes. An empty list expects no results. Doubles are equal within 1e-9 of their size.
-        result: which result, where the query is a list of streams: its name or position.
+        Args:
+            rows: dicts by column, which name the columns to compare, such as `[{"k": "a", "n": 2}]`. Times are seconds
+                or datetimes. An empty list expects no results. Doubles are equal within 1e-9 of their size.
+            result: which result, where the query is a list of streams: its name or position. None: the only one.
+
+        Raises:
+            AssertionError: the results are others; the message lists the missing and the extra rows.
+            QueryError: there is no such column or result.
+
+        Examples:
+            >>> calls = hr.testing.source("calls", {"caller": "string"})
+            >>> [step] = hr.testing.play(calls, [hr.testing.epoch(calls=[(1, "ann")])])
+            >>> step.expect([{"ts": 1, "caller": "ann"}])
+            >>> step.expect([{"caller": "bob"}])
+            Traceback (most recent call last):
+                ...
+            AssertionError: step 0, epoch(calls: 1 tuple): the results are not the expected ones
+            ...
         """
         __tracebackhide__ = True
         found = self._result(result)

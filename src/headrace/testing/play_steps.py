@@ -67,16 +67,24 @@ def _count(rows: Rows) -> str:
 
 
 def epoch(*, idle: Sequence[str] = (), tables: Mapping[str, Rows] | None = None, **sources: Rows) -> EpochStep:
-    """Return a step of a play: an epoch with tuples by source, such as `epoch(calls=[(1, "a"), (9, "a")])`.
+    """Return a step of a play: one epoch with tuples by source.
 
-    sources: a tuple is its time, in seconds since 1970-01-01T00:00Z or as a datetime, then its columns; or a dict by
-        column with `ts` in it, where a column left out is null. A `pyarrow.Table` works too. A source left out has no
-        tuples in this epoch.
-    idle: names of sources that have been silent for too long by this epoch.
-    tables: by name, the rows that a table has from this epoch on: a new version.
+    Args:
+        idle: names of sources that have been silent for too long by this epoch.
+        tables: by name, the rows that a table has from this epoch on: a new version. None: no table changes.
+        **sources: tuples by the name of their source. A tuple is its time, in seconds since 1970-01-01T00:00Z or as a
+            datetime, then its columns; or a dict by column with `ts` in it, where a column left out is null. A
+            `pyarrow.Table` works too. A source left out has no tuples in this epoch.
 
-    >>> epoch(calls=[(1, "a"), (9, "a")], idle=["orders"]).text
-    'epoch(calls: 2 tuples; idle orders)'
+    Returns:
+        The step.
+
+    Raises:
+        QueryTypeError: `idle` is no list, or `tables` no dict.
+
+    Examples:
+        >>> hr.testing.epoch(calls=[(1, "a"), (9, "a")], idle=["orders"]).text
+        'epoch(calls: 2 tuples; idle orders)'
     """
     if isinstance(idle, str) or not isinstance(idle, Sequence) or not all(isinstance(name, str) for name in idle):
         raise QueryTypeError(f"idle must be a list of names of sources, such as ['a']; found {describe_argument(idle)}")
@@ -90,20 +98,33 @@ def epoch(*, idle: Sequence[str] = (), tables: Mapping[str, Rows] | None = None,
 def restart(slots: int | None = None, query: Query | None = None) -> RestartStep:
     """Return a step of a play: the run is closed, and opened again on its state.
 
-    slots: the number of slots from now on; by default as before.
-    query: a changed query. It follows the rules of every restart: `QueryChanged` where it cannot continue with the state.
+    Args:
+        slots: the number of slots from now on. None: as before.
+        query: a changed query. It follows the rules of every restart: `QueryChanged` where it cannot continue with the
+            state. None: the same query.
 
-    >>> restart(slots=3).text
-    'restart(slots=3)'
+    Returns:
+        The step.
+
+    Raises:
+        QueryError: the number of slots is out of range.
+
+    Examples:
+        >>> hr.testing.restart(slots=3).text
+        'restart(slots=3)'
     """
     return RestartStep(None if slots is None else check_slots(slots), query)
 
 
 def end() -> EndStep:
-    """Return the last step of a play: the input ends, so all windows close and all that waits is released.
+    """Return the last step of a play: the input ends, so all windows close and all waiting results are released.
 
-    >>> end().text
-    'end()'
+    Returns:
+        The step.
+
+    Examples:
+        >>> hr.testing.end().text
+        'end()'
     """
     return EndStep()
 

@@ -41,13 +41,24 @@ SPLITTERS = 2  # of each epoch
 
 
 def source(name: str, columns: Columns, lateness: Duration = "0 seconds", ahead: Duration | None = None) -> Stream:
-    """Return a stream whose tuples a play gives.
+    """Return a stream whose tuples come from the steps of a play.
 
-    columns: types by name, without the time, such as {"k": "string", "n": "int64"}; or a `pyarrow.Schema`.
-    lateness, ahead: as in `headrace.stream`.
+    Args:
+        name: the name of the source in `epoch`.
+        columns: types by name, without the time, such as {"k": "string", "n": "int64"}; or a `pyarrow.Schema`.
+        lateness: how far a tuple may lag behind the largest `ts` before it without being late.
+        ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
 
-    >>> source("calls", {"k": "string", "n": "int64"}, lateness="2 seconds").columns
-    ['ts', 'k', 'n']
+    Returns:
+        The stream, with `ts` as its first column.
+
+    Raises:
+        QueryError: the name or a column is invalid.
+        QueryTypeError: a type is unknown.
+
+    Examples:
+        >>> hr.testing.source("calls", {"k": "string", "n": "int64"}, lateness="2 seconds").columns
+        ['ts', 'k', 'n']
     """
     if not isinstance(name, str) or not name or name in OWN_ARGUMENTS:
         besides = " and ".join(map(repr, OWN_ARGUMENTS))
@@ -62,8 +73,21 @@ def source(name: str, columns: Columns, lateness: Duration = "0 seconds", ahead:
 def table(name: str, columns: Columns, rows: Rows = ()) -> Table:
     """Return a table for joins that begins with these rows; `epoch(tables={name: rows})` replaces them.
 
-    >>> table("zones", {"k": "string", "zone": "int64"}, [("a", 1)]).columns
-    ['k', 'zone']
+    Args:
+        name: the name of the table in `epoch`.
+        columns: types by name, or a `pyarrow.Schema`.
+        rows: tuples in the order of the columns, dicts by column, or a `pyarrow.Table`.
+
+    Returns:
+        The table.
+
+    Raises:
+        QueryError: the name is invalid, or a row does not fit the columns.
+        QueryTypeError: a type is unknown, or a value does not fit its column.
+
+    Examples:
+        >>> hr.testing.table("zones", {"k": "string", "zone": "int64"}, [("a", 1)]).columns
+        ['k', 'zone']
     """
     if not isinstance(name, str) or not name:
         raise QueryError(f"the name of a table must be text; found {name!r:.80}")
@@ -74,15 +98,24 @@ def table(name: str, columns: Columns, rows: Rows = ()) -> Table:
 def play(query: Query, steps: Sequence[PlayStep], slots: int = 2) -> list[PlayedStep]:
     """Run a query through the steps of a play, without Spark, and return one entry for each step.
 
-    query: a stream, or a list of streams, whose results then go by name or position.
-    steps: of `epoch(...)`, `restart(...)` and, at the end, `end()`. Without `end()` the input stays open.
-    slots: tasks per stage at the start. No answer depends on them.
+    Args:
+        query: a stream, or a list of streams, whose results then go by name or position.
+        steps: `epoch(...)`, `restart(...)` and, at the end, `end()`. Without `end()` the input stays open.
+        slots: tasks per stage at the start. No answer depends on them.
 
-    >>> from headrace.testing import end, epoch
-    >>> calls = source("calls", {"k": "string"}, lateness="2 seconds")
-    >>> counts = calls.aggregate(by=["k"], window="10 seconds", n="count(*)")
-    >>> steps = play(counts, [epoch(calls=[(1, "a"), (9, "a")]), epoch(calls=[(12, "b"), (5, "c")]), end()])
-    >>> steps[1].expect([{"k": "a", "n": 2}])
+    Returns:
+        One `PlayedStep` for each step.
+
+    Raises:
+        QueryError: a step names an unknown source or table, or comes after the end.
+        HeadraceError: the run failed; a note on the error names the step.
+
+    Examples:
+        >>> calls = hr.testing.source("calls", {"k": "string"}, lateness="2 seconds")
+        >>> counts = calls.aggregate(by=["k"], window="10 seconds", n="count(*)")
+        >>> first = hr.testing.epoch(calls=[(1, "a"), (9, "a")])
+        >>> steps = hr.testing.play(counts, [first, hr.testing.epoch(calls=[(12, "b"), (5, "c")]), hr.testing.end()])
+        >>> steps[1].expect([{"k": "a", "n": 2}])
     """
     checked = check_steps(steps)
     with tempfile.TemporaryDirectory(prefix="headrace-play-") as folder:

@@ -50,12 +50,32 @@ def check_processor(
     seed: int = 0,
     cases: int = 20,
 ) -> None:
-    """Raises a ProcessorError with the smallest case found in which a processor is not sound.
+    """Check that a processor gives the same answer however its stream is cut, and after restarts and repeated calls.
 
-    tuples: with `ts`, in any order; they are split like a stream, by `route` or `by`, and `broadcast`. Without either,
-        all of them are in one substream, and then again split by the hash of all columns and of some.
-    cases: how many random cuts, with restarts and repeated attempts, every substream is tried with. The substreams of
-        each split that the check chooses itself share this number.
+    Args:
+        processor: an instance of a class that derives from `headrace.Processor`.
+        tuples: a table with `ts`, in any order. They are split like a stream, by `route` or `by`, and `broadcast`.
+        substreams: how many substreams.
+        route: as in `Stream.split`. Without `route` and `by`, all tuples are in one substream, and then again split by
+            the hash of all columns and of some.
+        broadcast: as in `Stream.split`.
+        by: as in `Stream.split`.
+        seed: of the random cuts: the same seed finds the same case again.
+        cases: how many random cuts, with restarts and repeated attempts, every substream is tried with. The substreams
+            of each split that the check chooses itself share this number.
+
+    Raises:
+        ProcessorError: the answers differ; the message shows the smallest case that was found.
+        QueryError: the processor or a split is declared wrongly, or there are no tuples.
+
+    Examples:
+        >>> class Double(hr.Processor):
+        ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("x", pa.int64())])
+        ...
+        ...     def process(self, tuples, state):
+        ...         return pa.table({"ts": tuples["ts"], "x": [2 * x for x in tuples["x"].to_pylist()]})
+        >>> table = pa.table({"ts": pa.array([1, 2], pa.timestamp("us", "UTC")), "x": [1, 2]})
+        >>> hr.testing.check_processor(Double(), table, cases=5)
     """
     stream, tuples = _stream(tuples)
     r = random.Random(seed)  # noqa: S311 (seeded, so that what was found is found again)

@@ -151,7 +151,10 @@ def test_what_is_known_to_fail_fails_at_once(tmp_path: Path, arguments: list[str
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "FILE", "--once", "--until-idle"], "--once and --until-idle contradict each other: --once exits after"),
+        (
+            ["run", "FILE", "--once", "--until-idle"],
+            "--once and --until-idle contradict each other: --once exits after",
+        ),
         (["deploy", "FILE", "--to", "FILE", "--until-idle", "--once"], "--once and --until-idle contradict each other"),
         (
             ["run", "FILE", "--plan", "FILE", "--auto-slots"],

@@ -266,13 +266,17 @@ def test_parts_that_are_gone_or_damaged_are_named(tmp_path: Path):
     staged = tmp_path / f"_staging-result-0-{QUERY}" / "000000003.two.part"
     whole = staged.read_bytes()
     staged.write_bytes(whole[:-1])
-    with pytest.raises(SinkError, match=rf"the part two has {len(whole) - 1} bytes, but it was written with {len(whole)}"):
+    with pytest.raises(
+        SinkError, match=rf"the part two has {len(whole) - 1} bytes, but it was written with {len(whole)}"
+    ):
         sink.publish(publication(*receipts))
     (tmp_path / f"_staging-result-0-{QUERY}" / EPOCH / "part-00001-two.parquet").unlink()
     with pytest.raises(SinkError, match="the part two is missing"):
         sink.publish(publication(*receipts))
     assert seen(tmp_path) == []
-    with pytest.raises(SinkError, match=r"neither in .* nor in the folder where they were written.*driver and tasks share it"):
+    with pytest.raises(
+        SinkError, match=r"neither in .* nor in the folder where they were written.*driver and tasks share it"
+    ):
         parts_sink(tmp_path / "elsewhere").publish(publication({**receipts[0], "folder": str(tmp_path / "x")}))
 
 

@@ -150,7 +150,12 @@ class KeyedTable:
         return f"<table {self.name}: {len(self):,} rows>"
 
     def get(self, keys: pa.Table) -> pa.Table:
-        """Return one row per key, in the order of the keys. The other columns are null where there is no row."""
+        """Return one row for each key, in the order of the keys. Where the table has no row, the other columns are null.
+
+        Examples:
+            >>> seen.get(pa.table({"user": ["bob", "eve"]}))["n"].to_pylist()
+            [1, None]
+        """
         keys = self._fit_keys(keys, "get")
         rows = self._numbers_of(keys)
         values = iter(self._columns_of(rows, self.declared.values))
@@ -160,11 +165,22 @@ class KeyedTable:
         return pa.Table.from_arrays(found, schema=self.declared.columns)
 
     def has(self, keys: pa.Table) -> pa.BooleanArray:
-        """Return for each key whether there is a row."""
+        """Return for each key whether the table has a row.
+
+        Examples:
+            >>> seen.has(pa.table({"user": ["bob", "eve"]})).to_pylist()
+            [True, False]
+        """
         return pa.array(self._numbers_of(self._fit_keys(keys, "has")) >= 0)
 
     def put(self, rows: pa.Table) -> None:
-        """Insert or replace rows. A key may occur only once in a call."""
+        """Insert rows, or replace the rows with the same keys. A key that appears twice is an error.
+
+        Examples:
+            >>> seen.put(seen.get(pa.table({"user": ["eve"]})))
+            >>> len(seen)
+            3
+        """
         rows = self._fit_rows(rows, "what was put")
         images, text = self._layout.images(rows, self._layout.words)
         found, hashes = self._find(images, text)
@@ -173,20 +189,37 @@ class KeyedTable:
         self._write(images, text, found, hashes)
 
     def delete(self, keys: pa.Table) -> None:
-        """Delete rows by key. Keys without a row are ignored."""
+        """Delete rows by their keys. A key without a row is no error.
+
+        Examples:
+            >>> seen.delete(pa.table({"user": ["bob", "eve"]}))
+            >>> seen.rows()["user"].to_pylist()
+            ['ann']
+        """
         rows = self._numbers_of(self._fit_keys(keys, "delete"))
         self._make_work(len(rows))
         self._demand_whole(self._run(self._do.delete, rows))
 
     def rows(self) -> pa.Table:
-        """Return all rows in order of the key."""
+        """Return all rows in order of the key, nulls last.
+
+        Examples:
+            >>> seen.rows()["user"].to_pylist()
+            ['ann', 'bob']
+        """
         top = self._at.head[self._do.TOP]
         self._demand_whole(self._run(self._do.unsound, np.arange(top)))
         live = np.flatnonzero(self._at.rows[:top, 0] & self._do.LIVE)
         return self._read(self._in_order(live, self.declared.key))
 
     def due(self, time: dt.datetime) -> pa.Table:
-        """Return the rows whose `due` is not after `time`, in order of (due, key)."""
+        """Return the rows whose `due` column is not after a time, in order of that column, then of the key.
+
+        Examples:
+            >>> import datetime as dt
+            >>> seen.due(dt.datetime.fromtimestamp(15, dt.UTC))["user"].to_pylist()
+            ['ann']
+        """
         if self.declared.due is None:
             msg = f"table {self.name!r} has no due column; declare one: StateTable(key=..., columns=..., due='closes')"
             raise DataError(msg)
@@ -200,10 +233,15 @@ class KeyedTable:
     # ------------------------------------------------------------------------------------------
 
     def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> Numbers:
-        """Return the row number of each key, valid until the key is deleted. A missing row is created with zeros and
-        nulls.
+        """Return the row number of each key, which stays the same until the row is deleted. A key without a row gets
+        one, with zeros and nulls.
 
-        A NumPy array is accepted for a single key of integers.
+        A NumPy array is accepted for a key of one column of whole numbers.
+
+        Examples:
+            >>> rows = seen.numbers(pa.table({"user": ["ann", "bob"]}))
+            >>> seen.columns["n"][rows].tolist()
+            [3, 1]
         """
         images, text = self._images(self._fit_keys(self._as_table(keys), "numbers"))
         self._make_work(len(images))
@@ -213,17 +251,28 @@ class KeyedTable:
 
     @property
     def columns(self) -> Mapping[str, npt.NDArray[Any]]:
-        """Return NumPy views of the columns of numbers, booleans and times, by row number. Report writes with
+        """NumPy views of the columns of numbers, booleans and times, by row number. Report what was written with
         `touched`.
 
         Key columns are read-only. A null reads as 0, NaN or NaT. Take the views after `numbers` and `put`, which move
-        the table when it needs more space: `touched` raises while any view of the former place exists.
+        the table when it needs more room: `touched` raises an error while any object holds a view of the former place.
+        Examples:
+            >>> rows = seen.numbers(pa.table({"user": ["ann"]}))
+            >>> seen.columns["n"][rows] += 1
+            >>> seen.touched(rows)
+            >>> seen.get(pa.table({"user": ["ann"]}))["n"].to_pylist()
+            [4]
         """
         return _ColumnViews(self)
 
     def touched(self, rows: npt.NDArray[Any]) -> None:
-        """Report rows that were written through `columns`. A null whose value is unchanged stays null; a NaT becomes a
-        null."""
+        """Record that rows were written through `columns`. A null that still reads as a null stays null; a NaT becomes
+        null.
+        Examples:
+            >>> rows = seen.numbers(pa.table({"user": ["ann"]}))
+            >>> seen.columns["n"][rows] = 0
+            >>> seen.touched(rows)
+        """
         given = np.asarray(rows)
         if given.size and given.dtype.kind not in "iu":
             msg = f"table {self.name!r}: touched takes row numbers, as numbers(keys) gives them; found an array of {given.dtype}"

@@ -256,7 +256,8 @@ def test_a_log_that_ends_before_what_was_listed_does_not_end_the_input(monkeypat
     for each in (found, ledger(brokers, found.state)):
         each.keep_to_list()
         with pytest.raises(
-            SourceError, match=r"t/0 ends at offset 7, but it had messages up to 10: its log was truncated; restore the topic"
+            SourceError,
+            match=r"t/0 ends at offset 7, but it had messages up to 10: its log was truncated; restore the topic",
         ):
             each.waiting()
 
