@@ -53,6 +53,10 @@ SESSION_STOPPED = (
     "the Spark session was stopped, or its JVM ended, during the run; what was committed is safe; create a new"
     " session, build the query on it and start again with the same checkpoint to continue"
 )
+NOTHING_READ = (
+    "nothing was read, because this checkpoint is closed: once=True (--once) ended the query for good; to read more, use a"
+    " new checkpoint folder; a job that continues whenever it is started again uses `headrace run --until-idle` instead"
+)
 
 
 class _RunStopped(HeadraceError):
@@ -363,6 +367,7 @@ class Run:
         if self._driver.closed:
             self._driver.deliver_again()
             if self._once:
+                self._warn_of_unread_input()
                 self._driver.publish_again()
                 self._end()
                 return
@@ -383,6 +388,19 @@ class Run:
         shutdown.stop_at_exit(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
         threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
+
+    def _warn_of_unread_input(self) -> None:
+        """Log what a run with `once` on a closed checkpoint leaves unread."""
+        unread = [f"{name} may have new input" for name in self._streaming]
+        for name, ledger in self._driver.ledgers.items():
+            try:
+                waits = sum(ledger.remaining(ledger.waiting(), []).values())
+            except HeadraceError as error:  # the run ends well without this source
+                unread.append(f"{name} could not be looked at ({error})")
+            else:
+                unread += [f"{ledger.counts} of {name} that wait: {waits:,}"] if waits else []
+        if unread:
+            _log.warning("%s: %s", NOTHING_READ, printable("; ".join(unread)))
 
     def _ask_to_stop(self) -> None:
         self._stopping.set()

@@ -7,6 +7,7 @@ import random
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -326,3 +327,36 @@ def test_what_spark_had_is_known_to_be_all_once_it_has_ended(tmp_path):
     hand.within = lambda: hand.feed.ends(drained=True)
     assert hand.begin().wait(PATIENCE)
     assert [(taken, "stream" in silent) for _, taken, silent in hand.epochs] == [(1, False), (1, True), (0, True)]
+
+
+# --- a closed checkpoint ------------------------------------------------------------------------------------------------
+
+
+def closed_run(folder: Path, **options: Any) -> HandRun:
+    hand = HandRun(folder, once=True, **options)
+    hand.driver.closed = True
+    return hand
+
+
+def test_a_closed_checkpoint_says_what_it_leaves_unread(tmp_path, caplog):
+    hand = closed_run(tmp_path, files=2)
+    assert hand.begin().wait(PATIENCE) and hand.epochs == []
+    [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "nothing was read, because this checkpoint is closed" in said and "headrace run --until-idle" in said
+    assert said.endswith("stream may have new input; files of files that wait: 2")
+
+
+def test_a_closed_checkpoint_without_new_input_says_nothing(tmp_path, caplog):
+    assert closed_run(tmp_path, streaming=False).begin().wait(PATIENCE)
+    assert [record for record in caplog.records if record.levelname == "WARNING"] == []
+
+
+def test_a_closed_checkpoint_ends_well_though_a_source_cannot_be_looked_at(tmp_path, caplog):
+    hand = closed_run(tmp_path, streaming=False)
+
+    def away(looks: int) -> None:
+        raise SourceError("the topic is gone")
+
+    hand.seen = away
+    assert hand.begin().wait(PATIENCE) and hand.run.exception is None
+    assert "files could not be looked at (the topic is gone)" in caplog.text
