@@ -102,8 +102,14 @@ def test_a_plan_that_was_saved_is_run_as_it_says(spark: Any, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("seed", smoky(range(STARTED), 3))
 def test_a_run_over_files_stopped_and_started_with_other_slots(spark: Any, tmp_path: Path, seed: int) -> None:
-    case = make_case(f"start-{seed}", suitable=lambda case: all(t.rows.num_rows > 5 for t in case.tables.values()))
+    case = make_case(f"start-{seed}", suitable=can_be_started)
     stop_and_start(spark, case, tmp_path, seed)
+
+
+def can_be_started(case: Case) -> bool:
+    """Whether each source has rows for several files, and the query makes sense without an end, unlike a limit."""
+    limited = any(isinstance(node, nodes.Limit) for node in nodes.walk_nodes(node_of(case.query)))
+    return not limited and all(table.rows.num_rows > 5 for table in case.tables.values())
 
 
 def stop_and_start(spark: Any, case: Case, tmp_path: Path, seed: int) -> None:
@@ -137,8 +143,7 @@ def stop_and_start(spark: Any, case: Case, tmp_path: Path, seed: int) -> None:
 def test_twenty_mixes_of_tables_asof_outer_joins_and_sessions_with_the_others(spark: Any, tmp_path: Path) -> None:
     cases = [mixed(seed, late=False) for seed in range(MIXES)]
     for seed, case in enumerate(cases):
-        started = seed % 2 and all(table.rows.num_rows > 5 for table in case.tables.values())
-        (stop_and_start if started else collect)(spark, case, tmp_path / str(seed), seed)
+        (stop_and_start if seed % 2 and can_be_started(case) else collect)(spark, case, tmp_path / str(seed), seed)
     counted = occurrences([case.query for case in cases])
     assert all(any(counted[kind] for kind in kinds) for kinds in NEW.values()), counted
 
