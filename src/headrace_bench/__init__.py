@@ -1,5 +1,5 @@
-"""Benchmarks: headrace beside Spark's own streaming operators and beside Flink, on the same files and cores.
+"""Benchmarks: headrace compared with Spark's own streaming operators and with Flink, on the same files and cores.
 
-Every system and every round runs in a fresh process; the answers are compared before anything is ranked.
-`headrace_bench.running` says what a run is, `headrace_bench.systems` how each system is driven.
+Each system runs each round in a separate process, and answers are compared before systems are ranked.
+`headrace_bench.running` defines a run, and `headrace_bench.systems` how each system is driven.
 """

@@ -1,4 +1,4 @@
-"""Count and average per group over windows of 60 s that slide by 10 s, results when a window closes."""
+"""The benchmark of an aggregate: count and average per group over windows of 60 s that slide by 10 s."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEASURED = 12  # epochs
 
 
 def case(rate: int, groups: int, measured: int = MEASURED, heap: str = "6g") -> Case:
-    """One stream; an epoch is as long as a slide."""
+    """Return a case with one stream. An epoch is as long as a slide."""
     warm = WINDOW // EVERY + 1
     streams = Streams(("stream",), rate, EVERY, warm + measured, groups, gap=10.0 * WINDOW)
     query = Query("aggregate", window=WINDOW, every=EVERY)

@@ -1,7 +1,7 @@
-"""What a system answered, as a number of rows and a checksum, and what it should have answered.
+"""Answers of systems, as a number of rows and a checksum, and the expected answer.
 
-The checksum is a sum of hashes of rows, so the order of rows does not matter and every value does. The expected answer
-comes from DuckDB over the same files, where that is not too much work; else from what most systems say.
+The checksum is a sum of hashes of rows, so it depends on every value but not on the order of rows. DuckDB computes the
+expected answer from the same files where that is feasible; otherwise the majority of systems decides.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from headrace_bench.task import Case, Query
 from headrace_bench.workload import CLOSING, ZONES
 
 STRIP = 100.0
-MOST_PAIRS = 5e10  # that DuckDB may look at for an expected answer
+MOST_PAIRS = 5e10  # most pairs that DuckDB may compare for an expected answer
 COLUMNS = {
     "join": ["l_payload", "r_payload"],
     "aggregate": ["window_start", "key", "n", "mean"],
@@ -46,7 +46,7 @@ class Answer:
 
 
 def answer_in(folder: Path, query: Query) -> Answer:
-    """The answer in a folder of Parquet files, as any of the systems writes it."""
+    """Return the answer in a folder of Parquet files, as each of the systems writes them."""
     files = [p for p in sorted(folder.glob("*")) if p.is_file() and not p.name.startswith(("_", "."))]
     return answer_of((pq.read_table(f, columns=COLUMNS[query.kind], partitioning=None) for f in files), query)
 
@@ -69,16 +69,16 @@ def _hashes(columns: list[pa.ChunkedArray]) -> Words:
 
 
 def _words(column: pa.ChunkedArray) -> Words:
-    """64 bits that stand for a value."""
+    """Return 64 bits that represent each value."""
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
     if column.null_count:
-        column = pc.fill_null(column, CLOSING)  # which no answer has
+        column = pc.fill_null(column, CLOSING)  # no answer contains this value
     return np.ascontiguousarray(column.to_numpy()).view(np.uint64)
 
 
 def _mixed(x: Words) -> Words:
-    """The finisher of splitmix64."""
+    """Mix the bits with the finisher of splitmix64."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -86,7 +86,7 @@ def _mixed(x: Words) -> Words:
 
 
 def expected(case: Case, folder: Path) -> Answer | None:
-    """DuckDB's answer over the files, or None when that is too much work."""
+    """Return DuckDB's answer over the files, or None if that is too much work."""
     query, streams = case.query, case.streams
     if not (query.equality or query.ranges) and streams.tuples * streams.rate * query.within > MOST_PAIRS:
         return None
@@ -98,7 +98,7 @@ def expected(case: Case, folder: Path) -> Answer | None:
 
 
 def scan(folder: Path) -> dataset.Dataset:
-    """All files of a stream, for DuckDB, which reads no Arrow files itself."""
+    """Return all files of a stream as a data set for DuckDB, which cannot read Arrow files itself."""
     files = sorted(folder.glob("part-*"))
     return dataset.dataset([str(file) for file in files], format=files[0].suffix.lstrip("."))
 
@@ -123,7 +123,7 @@ def questions(case: Case, folder: Path) -> Iterator[str]:
         yield _figure_8(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
     elif query.equality and not case.streams.hot:
         yield _join(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
-    else:  # file by file: every pair (of the hot key) is looked at, so those out of reach are not
+    else:  # file by file, so that only pairs within reach are compared
         reach = math.ceil(query.within / case.streams.seconds) + 1
         left, right = (sorted(side.glob("part-*.parquet")) for side in sides)
         for number, file in enumerate(left):
@@ -134,7 +134,7 @@ def questions(case: Case, folder: Path) -> Iterator[str]:
 def _join(query: Query, left: str, right: str) -> str:
     reach = f"interval {query.within} seconds"
     within = f"r.ts between l.ts - {reach} and l.ts + {reach}"
-    if not query.equality:  # else DuckDB would build on the time, which most pairs satisfy
+    if not query.equality:  # otherwise DuckDB would build the join on the time, which most pairs satisfy
         within = f"case when l.ts is not null then {within} else false end"
     conditions = " and ".join(filter(None, (query.on, within, query.ranges)))
     return f"select l.payload l_payload, r.payload r_payload from {left} l {query.how} join {right} r on {conditions}"
@@ -142,7 +142,7 @@ def _join(query: Query, left: str, right: str) -> str:
 
 def _with_table(query: Query, stream: str, table: str) -> str:
     placed, near = ", ".join(f"{sql} {name}" for name, sql in query.places.items()), "true"
-    if query.strip:  # a row stands in every strip that it reaches into, a tuple in one
+    if query.strip:  # a row is in every strip that it overlaps, a tuple in one
         number, low, high = query.strip
         strips = f"range({_strip(low)}, {_strip(high)} + 1)"
         placed, near = f"{placed}, {_strip(query.places[number])} strip", "l.strip = r.strip"
@@ -156,7 +156,7 @@ def _strip(value: str) -> str:
 
 
 def _session(query: Query, stream: str) -> str:
-    """A tuple that its key's last tuple precedes by more than the gap begins one."""
+    """Return the SQL of sessions. A tuple begins a session if its key's previous tuple is older than the gap."""
     return f"""
         with marked as (
             select key, ts, x, coalesce(ts - lag(ts) over of_key > interval {query.gap} seconds, true) begins
@@ -170,7 +170,7 @@ def _session(query: Query, stream: str) -> str:
 
 
 def _aggregate(query: Query, stream: str) -> str:
-    """A tuple is in every window that begins at one of the last `window / every` steps."""
+    """Return the SQL of windows. A tuple is in each window that begins at one of the last `window / every` steps."""
     step = f"interval {query.every} seconds"
     begin = f"time_bucket({step}, ts, timestamptz '1970-01-01') - i * {step}"
     steps = f"(select unnest(range({query.window // query.every})) i)"
@@ -182,7 +182,7 @@ def _count(stream: str) -> str:
 
 
 def _sessions(query: Query, stream: str) -> str:
-    """A tuple that no tuple of its key precedes by less than the gap begins a session."""
+    """Return the SQL of sessions. A tuple begins a session if no tuple of its key precedes it by less than the gap."""
     gap = f"interval {query.gap} seconds"
     return f"""
         with marked as (
@@ -197,7 +197,9 @@ def _sessions(query: Query, stream: str) -> str:
 
 
 def _split(query: Query, stream: str) -> str:
-    """By substream and type, in every stretch of time: once where it is routed to, or once in each substream."""
+    """Return the SQL of counts by substream and type per period: once for routed tuples, and once per substream for
+    broadcast ones.
+    """
     ends = f"time_bucket(interval {query.every} seconds, ts, timestamptz '1970-01-01') + interval {query.every} seconds"
     every = f"(select unnest(range({query.substreams})) substream)"
     return f"""
@@ -213,7 +215,9 @@ def _split(query: Query, stream: str) -> str:
 
 
 def _figure_8(query: Query, left: str, right: str) -> str:
-    """Aggregate, join, aggregate; a result of an aggregate has the time of its first tuple, a pair that of its earlier."""
+    """Return the SQL of aggregate, join, aggregate. An aggregate's result has the time of its first tuple, a pair that
+    of its earlier tuple.
+    """
     reach = f"interval {query.within} seconds"
     start = f"time_bucket(interval {query.window} seconds, ts, timestamptz '1970-01-01') window_start"
     return f"""
@@ -230,7 +234,7 @@ def _figure_8(query: Query, left: str, right: str) -> str:
 
 
 def agreed(answers: Iterable[Answer]) -> Answer | None:
-    """What most say; None when there is no such answer."""
+    """Return the most frequent answer, or None if there is no single one."""
     ranked = Counter(answers).most_common(2)
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
         return None

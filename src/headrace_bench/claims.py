@@ -1,4 +1,4 @@
-"""What a case promises, and what was found. A claim that does not hold is printed like one that does."""
+"""Claims of a benchmark, and whether they hold. Missed claims are printed like all others."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Found:
-    """What one case came to."""
+    """The results of one part of a benchmark."""
 
     claims: Sequence[Claim]
     grids: Sequence[Grid]
@@ -55,7 +55,7 @@ def is_true(what: str, holds: bool, found: str) -> Claim:
 
 
 def grid(claims: Iterable[tuple[str, Claim]]) -> Grid:
-    """Claims of several cases, each with the name of its case."""
+    """Return the claims of several cases as a table."""
     rows = [[case, claim.what, claim.wanted, claim.found, claim.verdict] for case, claim in claims]
     return Grid("claims", ["case", "claim", ">wanted", ">found", ""], rows)
 

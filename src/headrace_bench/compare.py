@@ -1,4 +1,4 @@
-"""Systems side by side over several cases: what join, theta and aggregate have in common."""
+"""Comparison of systems over several cases, shared by several benchmarks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RULES = (
 
 
 def grids(found: Sequence[JudgedCase], extra: Extra | None = None) -> list[Grid]:
-    """One table per case."""
+    """Return one table per case."""
     more = [f">{extra[0]}"] if extra else []
     headings = ["system", ">tuples/s", ">spread", *more, ">CPU s/M", ">memory", ">results", ">headrace x", ">rank"]
     return [Grid(measured.case.name, headings, _rows(measured, extra)) for measured in found]
@@ -50,7 +50,7 @@ def _row(measured: JudgedCase, found: Sequence[Line], line: Line, extra: Extra |
 
 
 def panel(measured: JudgedCase) -> Panel:
-    """Bars: tuples per second of every system that answered rightly, or was still at it when its time was up."""
+    """Return bars with the tuples per second of every system that answered correctly or reached the time limit."""
     found = [line for line in summary.lines(measured) if line.measured]
     rates = [line.figure("tuples_per_second") for line in found]
     bars = Series(
@@ -69,7 +69,7 @@ def notes(found: Sequence[JudgedCase], *more: str) -> list[str]:
 
 
 def about(found: Sequence[JudgedCase]) -> list[str]:
-    """Versions and settings of each system, once."""
+    """Return the versions and settings of each system."""
     said: dict[str, dict[str, Any]] = {}
     for outcome in (outcome for measured in found for outcome in measured.outcomes):
         if outcome.about:

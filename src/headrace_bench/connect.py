@@ -1,11 +1,12 @@
-"""headrace between other systems, beside Spark's own connectors: Kafka and PostgreSQL, of this machine.
+"""The benchmark of connectors: headrace compared with Spark's connectors, for Kafka and PostgreSQL on this machine.
 
-    in      a topic that is full when a system begins, in JSON or in Arrow; counted by key and window, results to files
-    out     files, all rows of which go to a topic, or to a table
-    ages    an equality join, from two topics to a third, at a rate; from sending a result's later tuple to reading the result
+    in      a topic that is full at the start, in JSON or Arrow; counted by key and window, results to files
+    out     files, all rows of which go to a topic or a table
+    ages    an equality join, from two topics to a third, at a rate; from sending a result's later tuple to reading the
+    result
 
-Broker and database stand beside the process that is measured, and are not measured; they use the same cores where there
-are no others. Spark's sinks are at least once; headrace's are exactly once, and what is read is what is committed.
+Broker and database run as separate processes and are not measured, but share the cores if there are no others. Spark's
+sinks deliver at least once. headrace's sinks deliver exactly once, and only committed results are read.
 """
 
 from __future__ import annotations
@@ -41,10 +42,10 @@ from headrace_demo import postgres
 
 PARTITIONS = 4
 WINDOW = 10  # seconds
-AGES_AT = 20_000  # tuples/s, of both streams together
-TICK = 0.05  # seconds between two sendings
+AGES_AT = 20_000  # tuples/s of both streams together
+TICK = 0.05  # seconds between two batches of messages
 GRACE = 12.0  # seconds that a system may take to catch up
-ANSWER = 60.0  # seconds in which a broker of this machine has answered
+ANSWER = 60.0  # seconds within which a broker on this machine answers
 LARGEST = 1_000_000
 EPOCHS = {"epochs of 500 ms": "500 milliseconds", "as fast as it goes": "0 seconds"}
 READ = {
@@ -61,27 +62,27 @@ NOTES = (
 
 @dataclass(frozen=True)
 class Way:
-    """One line: what is read, what is written."""
+    """One line of the benchmark: what is read and what is written."""
 
     name: str
     case: Case
     reads_kafka: bool
     writes: str  # files, kafka or postgres
     format: str = "json"
-    rows: int = 1  # in a message
+    rows: int = 1  # rows per message
 
 
 @dataclass(frozen=True)
 class Size:
-    json: int  # rows of an epoch, by what is read or written
+    json: int  # rows per epoch, by format and destination
     arrow: int
     out: int
     table: int
-    rows: int  # of a message in Arrow
+    rows: int  # rows per Arrow message
     warm: int  # epochs
     measured: int
-    ages: tuple[float, float]  # seconds: to get warm, and measured
-    rate: int  # of ages
+    ages: tuple[float, float]  # seconds of warm-up and of measurement
+    rate: int  # tuples/s for ages
 
 
 FULL = Size(400_000, 4_000_000, 400_000, 400_000, 1_000, 4, 8, (15.0, 30.0), AGES_AT)
@@ -114,9 +115,7 @@ def run(options: Options) -> Report:
     size = QUICK if options.quick else FULL
     jars = brokers.needed("headrace bench connect")
     if postgres.programs() is None:
-        raise HeadraceError(
-            "headrace bench connect needs a PostgreSQL server, and there is none: make setup installs it"
-        )
+        raise HeadraceError("headrace bench connect needs a PostgreSQL server, but none is installed; run make setup")
     connectors.prepare(options.say)
     lines: list[Way | _Ages] = [*ways(size), *(_Ages(f"ages, {name}", epoch) for name, epoch in EPOCHS.items())]
     asked = options.wanted(lines)
@@ -140,7 +139,7 @@ class _Ages:
 
 
 class _Bench:
-    """Runs systems between one broker and one database, each time into a new topic or table."""
+    """Runs systems between one broker and one database, each time with a new topic or table."""
 
     def __init__(self, broker: brokers.Broker, server: postgres.Server, options: Options) -> None:
         self.broker, self.server, self.options = broker, server, options
@@ -169,8 +168,8 @@ class _Bench:
             return judged(case, outcomes, right)
 
     def _given(self, way: Way, topics: dict[str, str], out: str) -> dict[str, Any]:
-        """What a process is told beside its case."""
-        closing = PARTITIONS if way.reads_kafka else 1  # tuples that move watermarks: one in each partition
+        """Return the options of a process in addition to its case."""
+        closing = PARTITIONS if way.reads_kafka else 1  # tuples that move watermarks: one per partition
         return {
             "reads_kafka": way.reads_kafka,
             "writes": way.writes,
@@ -181,7 +180,7 @@ class _Bench:
             "messages_per_epoch": way.case.streams.per_epoch // way.rows,
             "rows_per_input": way.rows,
             "tuples": way.case.streams.tuples + closing,
-            "delay": 2 * WINDOW if way.reads_kafka else 0,  # Spark takes a topic's partitions unevenly at times
+            "delay": 2 * WINDOW if way.reads_kafka else 0,  # Spark sometimes reads partitions of a topic unevenly
             "follows": False,
             **self._database(),
         }
@@ -192,7 +191,7 @@ class _Bench:
         return {"url": self.server.url, "jdbc": f"jdbc:postgresql://{place}?reWriteBatchedInserts=true", **login}
 
     def _filled(self, way: Way, side: str) -> str:
-        """A topic with all tuples of a stream; every partition has its share of each epoch, in order."""
+        """Fill a topic with all tuples of a stream. Each partition has its share of each epoch, in order."""
         topic, sender = self.broker.create(next(self._names), PARTITIONS), self._sender()
         turn = itertools.cycle(range(PARTITIONS))
         for epoch, table in enumerate(way.case.streams.tables(side)):
@@ -233,7 +232,8 @@ class _Bench:
         folder.mkdir()
         with dbapi.connect(self.server.url) as connection, connection.cursor() as cursor:
             cursor.execute(
-                f"SELECT (extract(epoch FROM ts) * 1000000)::bigint AS ts, key, payload, x FROM {table}"  # of either type
+                # for timestamps with and without time zone
+                f"SELECT (extract(epoch FROM ts) * 1000000)::bigint AS ts, key, payload, x FROM {table}"
             )
             found = cursor.fetch_arrow_table()
         when = found["ts"].cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
@@ -287,14 +287,14 @@ class _Bench:
                     return None
                 arrivals = self._feed(way, topics)
                 feed.wait(lambda: feed.done(work) >= case.streams.tuples or started.poll() is not None, GRACE)
-                time.sleep(2.0)  # what has been processed becomes visible
+                time.sleep(2.0)  # lets processed results become visible
                 (work / "stop").touch()
                 feed.wait(lambda: started.poll() is not None, 5.0)
                 results.end()  # before the reader is closed
             return feed.latency(case, folder, results.tables(), arrivals)
 
     def _feed(self, way: Way, topics: dict[str, str]) -> Floats:
-        """Send on schedule; when each tick was sent."""
+        """Send messages on schedule. Return the time of each tick."""
         begin, arrivals = time.time() + 0.2, [0.0]
         for tick in range(1, way.case.streams.epochs):
             time.sleep(max(0.0, begin + tick * TICK - time.time()))
@@ -313,7 +313,7 @@ class _Bench:
 
 
 class _Results(threading.Thread):
-    """Reads results as they become visible, and notes when that was."""
+    """Reads results as they become visible, and records the times."""
 
     def __init__(self, reader: Any) -> None:
         super().__init__(name="headrace-bench-reader", daemon=True)

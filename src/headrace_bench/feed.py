@@ -1,7 +1,9 @@
-"""A run fed in real time: files appear in a folder on schedule, and the age of results is read off the sink's files.
+"""Runs that are fed in real time: files appear in a folder on schedule, and the age of results is derived from the
+sink's files.
 
-Latency of a result = when its file became visible at the sink, less when the later of its two tuples' files appeared.
-A Parquet file becomes visible when it is renamed (headrace, Flink) or named in Spark's own log of the sink.
+The latency of a result is the time at which its file became visible at the sink, minus the time at which the file of
+its later tuple appeared. A Parquet file becomes visible when it is renamed (headrace, Flink) or recorded in Spark's log
+of the sink.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from headrace_bench.systems import System
 from headrace_bench.task import Case
 from headrace_bench.workload import Streams
 
-TAIL = 1.5  # seconds at the end that are fed and not measured
+TAIL = 1.5  # seconds at the end that are fed but not measured
 GRACE = 12.0  # seconds that a system may take to catch up after the last file
 START_LIMIT = 120.0
 Floats = npt.NDArray[np.float64]
@@ -35,10 +37,10 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Latency:
-    """Of the results whose tuples arrived in the measured time, in seconds."""
+    """The latency in seconds of the results whose tuples arrived in the measured time."""
 
     results: int
-    missing: int  # results that were not there when the system had had its grace
+    missing: int  # results missing after the grace period
     p50: float
     p95: float
     p99: float
@@ -53,7 +55,7 @@ def figures(age: Latency | None) -> dict[str, Any]:
 
 
 def run_live(system: System, case: Case, epoch: str) -> Latency | None:
-    """Feed a system in real time; None when it did not start or gave no result."""
+    """Feed a system in real time. Return None if it did not start or gave no result."""
     with scratch("live") as folder, scratch("run") as work:
         staged, shown = folder / "staged", folder / "shown"
         workload.write(case.streams, staged)
@@ -68,7 +70,7 @@ def run_live(system: System, case: Case, epoch: str) -> Latency | None:
                 return None
             arrivals = _feed(staged, shown, case.streams)
             wait(lambda: done(work) >= case.streams.tuples or started.poll() is not None, GRACE)
-            time.sleep(2 * milliseconds(epoch) / 1000)  # what has been processed becomes visible
+            time.sleep(2 * milliseconds(epoch) / 1000)  # lets processed results become visible
             (work / "stop").touch()
             wait(lambda: started.poll() is not None, 5.0)
         return latency(case, shown, _visible(work / "out", COLUMNS[case.query.kind]), arrivals)
@@ -93,7 +95,7 @@ def wait(enough: Any, limit: float) -> bool:
 
 
 def last_line(work: Path) -> str:
-    """What a process that failed said last."""
+    """Return the last line that a failed process wrote."""
     path = work / "error" if (work / "error").exists() else work / "log"
     return (path.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
 
@@ -106,7 +108,7 @@ def _name(number: int) -> str:
 
 
 def _begin(staged: Path, shown: Path, streams: Streams) -> None:
-    """The first file of each stream is there when a system starts."""
+    """Make the first file of each stream visible before a system starts."""
     for side in streams.sides:
         (shown / side).mkdir(parents=True)
         (staged / side / _name(0)).rename(shown / side / _name(0))
@@ -115,13 +117,13 @@ def _begin(staged: Path, shown: Path, streams: Streams) -> None:
 
 
 def _feed(staged: Path, shown: Path, streams: Streams) -> Floats:
-    """Let the files appear on schedule; when each did."""
+    """Let the files appear on schedule. Return the time of each."""
     names = [[Path(side) / _name(number) for side in streams.sides] for number in range(1, streams.epochs)]
     return np.array([0.0, *appear(staged, shown, names, streams.seconds)])
 
 
 def appear(staged: Path, shown: Path, names: Sequence[Sequence[Path]], seconds: float) -> list[float]:
-    """Move the files of each moment to where they are seen, so many seconds after those before; when that was."""
+    """Make the files of each moment visible, `seconds` apart. Return the times."""
     begin, arrivals = time.time() + 0.2, list[float]()
     for number, files in enumerate(names, start=1):
         time.sleep(max(0.0, begin + number * seconds - time.time()))
@@ -136,7 +138,7 @@ def appear(staged: Path, shown: Path, names: Sequence[Sequence[Path]], seconds: 
 
 
 def latency(case: Case, shown: Path, results: Iterable[tuple[float, pa.Table]], arrivals: Floats) -> Latency | None:
-    """Of the results that belong to the measured time, by when they could be seen; `shown`: the tuples, as files."""
+    """Return the latency of the results of the measured time. `shown`: the folder of the tuples' files."""
     found = np.concatenate([np.zeros(0), *(ages(case, table, arrivals, at) for at, table in results)])
     wanted = len(ages(case, expected(case, shown), arrivals, 0.0))
     if not len(found):
@@ -146,7 +148,9 @@ def latency(case: Case, shown: Path, results: Iterable[tuple[float, pa.Table]], 
 
 
 def ages(case: Case, table: pa.Table, arrivals: Floats, at: float) -> Floats:
-    """Seconds from the arrival of the later tuple, for results with both tuples before the tail and one after warm-up."""
+    """Return seconds from the arrival of the later tuple, for results with both tuples before the tail and one after
+    the warm-up.
+    """
     streams = case.streams
     if case.query.kind == "table":
         later = table["payload"].to_numpy() // streams.rows
@@ -160,7 +164,7 @@ def ages(case: Case, table: pa.Table, arrivals: Floats, at: float) -> Floats:
 
 
 def _visible(out: Path, columns: list[str]) -> Iterator[tuple[float, pa.Table]]:
-    """Every result file, and when it became visible."""
+    """Yield every result file with the time at which it became visible."""
     log = out / "_spark_metadata"
     times = dict(_logged(log)) if log.is_dir() else {}
     for path in sorted(out.glob("*")):
@@ -170,7 +174,7 @@ def _visible(out: Path, columns: list[str]) -> Iterator[tuple[float, pa.Table]]:
 
 
 def _logged(log: Path) -> Iterator[tuple[str, float]]:
-    """Result files by the time of the entry of Spark's log that first names them."""
+    """Yield result files with the time of the first entry of Spark's log that names them."""
     seen: set[str] = set()
     for entry in sorted(log.glob("[0-9]*"), key=lambda p: int(p.name.split(".")[0])):
         for line in entry.read_text().splitlines()[1:]:
@@ -181,7 +185,7 @@ def _logged(log: Path) -> Iterator[tuple[str, float]]:
 
 
 def expected(case: Case, shown: Path) -> pa.Table:
-    """All results, by DuckDB."""
+    """Return all results, computed by DuckDB."""
     with duckdb.connect() as connection:
         connection.execute("set threads = 2; set TimeZone = 'UTC'")
         return pa.concat_tables(connection.sql(text).to_arrow_table() for text in questions(case, shown))

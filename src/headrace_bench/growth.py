@@ -1,8 +1,8 @@
-"""How headrace alone grows: one thing doubles, all else stays, and the exponent of what follows is fitted.
+"""The benchmark of headrace's growth: one quantity doubles, the others stay, and the exponent of the effect is fitted.
 
     y = c * x ** e, so e = 0: does not grow, e = 1: grows in proportion
 
-Keys grow with the windows, so that a tuple finds one partner everywhere.
+The number of keys grows with the windows, so that a tuple always finds one match.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FIXED = "operators, little data"
 
 @dataclass(frozen=True)
 class Point:
-    """A case at one place of an axis, and what the rounds came to."""
+    """A case at one point of an axis, with the outcomes of all rounds."""
 
     x: float
     case: Case
@@ -45,7 +45,7 @@ class Point:
 
     @property
     def work(self) -> float:
-        """Seconds of processing for a second of the streams."""
+        """Return the seconds of processing per second of the streams."""
         return self.case.streams.rate * len(self.case.streams.sides) / self.figure("tuples_per_second").median
 
 
@@ -68,7 +68,7 @@ def _value(point: Point, figure: str) -> float:
 
 
 def fitted(xs: Sequence[float], ys: Sequence[float]) -> float:
-    """The exponent of a power law, by least squares of the logarithms.
+    """Return the exponent of a power law, fitted by least squares to the logarithms.
 
     >>> round(fitted([1, 2, 4], [3, 12, 48]), 6)
     2.0
@@ -107,7 +107,7 @@ def _axis(name: str, cases: Sequence[tuple[float, Case]]) -> Axis:
 
 
 def little(operators: int, measured: int) -> Case:
-    """Epochs with hardly any data: what is left is their fixed cost."""
+    """Return a case of epochs with hardly any data, whose duration is their fixed cost."""
     return join(100, 5, 1, operators=operators, measured=measured)
 
 
@@ -143,13 +143,14 @@ def _once(case: Case) -> Outcome:
 
 
 def _endurance(options: Options) -> dict[str, Any]:
-    """Many small epochs in one run: an hour's worth at one a second. Memory must not grow with them."""
+    """Run many small epochs, an hour's worth at one per second. Memory must not grow with their number."""
     epochs = 10 if options.quick else 3_600
     case = Case("endurance", **_many(epochs), limit=3_600)
     options.say(f"endurance: {epochs:,} epochs")
     outcome = _once(case)
     course = outcome.memory_course
-    late = list(zip(range(1, TENTHS + 1), course, strict=True))[TENTHS // 5 :] if course else []  # heaps have filled
+    # after the heaps have filled
+    late = list(zip(range(1, TENTHS + 1), course, strict=True))[TENTHS // 5 :] if course else []
     exponent = fitted([x for x, _ in late], [y for _, y in late]) if late else None
     return {"epochs": epochs, "status": outcome.status, "memory_mb": course, "exponent": exponent}
 
@@ -177,7 +178,7 @@ def _row(point: Point) -> list[str]:
 
 
 def _fixed_grid(axis: Axis) -> Grid:
-    """Milliseconds per epoch, and for each operator more."""
+    """Return the milliseconds per epoch, and the increase per operator."""
     rows, first = [], axis.points[0]
     for point in axis.points:
         if not point.ok:
@@ -193,7 +194,7 @@ def _fixed_grid(axis: Axis) -> Grid:
 
 
 def _per_epoch(point: Point) -> Spread:
-    """Milliseconds."""
+    """Return the milliseconds per epoch."""
     return Spread.of(1000 * point.case.streams.per_epoch / (o.tuples_per_second or 1) for o in point.outcomes)
 
 

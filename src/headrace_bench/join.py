@@ -1,4 +1,4 @@
-"""Equality join of two streams of 10,000 tuples/s, fed at full speed."""
+"""The benchmark of an equality join of two streams of 10,000 tuples/s, fed at full speed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LONGEST = 300  # seconds for a run over long windows
 
 
 def case(rate: int, keys: int, within: int, epoch: int, measured: int = MEASURED, heap: str = "6g") -> Case:
-    """Windows of `within` seconds; `epoch` tuples of both streams in each epoch."""
+    """Return a case with windows of `within` seconds and `epoch` tuples of both streams per epoch."""
     seconds = epoch / rate / len(SIDES)
     warm = round(within / seconds) + 1
     streams = Streams(SIDES, rate, seconds, warm + measured, keys, gap=10.0 * within)

@@ -1,8 +1,7 @@
-"""A stream over many keys: the first epochs bring every key once, in any order, each later one some of them at
-random.
+"""A stream over many keys: the first epochs contain every key once, in any order, and each later epoch a random subset.
 
-How often a key has come follows from the stream alone (`counts`), so what a run holds in its state is checked key by
-key.
+The number of occurrences of each key follows from the stream alone (`counts`), so the state of a run can be checked key
+by key.
 """
 
 from __future__ import annotations
@@ -21,17 +20,18 @@ Numbers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Keys(Streams):
-    """`load` keys in each of the first epochs until all have come, then `epochs` with `rate` of them, then `few`.
+    """A stream with `load` new keys in each of the first epochs until all have occurred, then `epochs` with `rate`
+    keys, then `few`.
 
-    An epoch is a second, and no key comes twice in it.
+    An epoch is a second, in which no key occurs twice.
     """
 
     load: int = 1
-    few: int = 0  # epochs with a tenth of the keys
+    few: int = 0  # number of epochs with a tenth of the keys
 
     @property
     def loads(self) -> int:
-        """Epochs that bring all keys."""
+        """Return the number of epochs that introduce all keys."""
         return -(-self.keys // self.load)
 
     @property
@@ -47,7 +47,7 @@ class Keys(Streams):
         return self.keys + self.rows * self.epochs + self.fewer * self.few
 
     def epoch_keys(self) -> Iterator[Numbers]:
-        """The keys of every epoch."""
+        """Yield the keys of every epoch."""
         rng = np.random.default_rng([self.seed, 0])
         every = rng.permutation(self.keys)
         yield from (every[start : start + self.load] for start in range(0, self.keys, self.load))
@@ -61,7 +61,7 @@ class Keys(Streams):
         yield _table(START + np.array([epoch * SECOND + round(self.gap * SECOND)]), np.array([CLOSING]))
 
     def counts(self) -> Numbers:
-        """How often every key has come in all."""
+        """Return the number of occurrences of every key."""
         found = np.zeros(self.keys, np.int64)
         for keys in self.epoch_keys():
             found[keys] += 1

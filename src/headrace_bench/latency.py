@@ -1,4 +1,4 @@
-"""How old a result is when it comes, at shares of each system's own highest rate, with epochs of 500 ms."""
+"""The benchmark of latency: the age of results at shares of each system's highest rate, with epochs of 500 ms."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from headrace_bench.workload import Streams
 
 SIDES = ("left", "right")
 EPOCH = "500 milliseconds"
-FILE = 0.1  # seconds of data in a file: five files of each stream in an epoch
-SUSTAINED = 2.5  # seconds: a rate is kept up with while p95 is below
-PARTNERS = 0.1  # found by a tuple
+FILE = 0.1  # seconds of data per file: five files of each stream per epoch
+SUSTAINED = 2.5  # seconds; a rate is sustained while p95 is below this
+PARTNERS = 0.1  # matches per tuple
 LOADS = (0.25, 0.5, 0.75, 0.9)
 QUANTILES = ("p50", "p95", "p99")
 
 
 @dataclass(frozen=True)
 class Size:
-    """How long and how far: windows, warm-up (windows included) and measured time in seconds, rates in tuples/s."""
+    """Durations and limits: window, warm-up (including windows) and measured time in seconds, rates in tuples/s."""
 
     within: int
     warm: float
@@ -46,7 +46,7 @@ QUICK = Size(1, 2, 3, 3, 500, 500, 500, 0, ())
 
 @dataclass(frozen=True)
 class Load:
-    """What is asked of every system: tuples per second, by its name."""
+    """A load for every system: tuples per second by system name."""
 
     name: str
     rates: dict[str, float]
@@ -71,7 +71,7 @@ class Measurement:
 
 
 def case(rate: float, size: Size, measured: float) -> Case:
-    """Two streams of `rate` tuples per second together, in real time."""
+    """Return a case with two streams of together `rate` tuples per second, in real time."""
     each = max(1.0, rate / len(SIDES))
     epochs = round((size.warm + measured) / FILE)
     keys = max(1, round(each * size.within / PARTNERS))
@@ -82,10 +82,7 @@ def case(rate: float, size: Size, measured: float) -> Case:
 
 
 def highest_rate(system: System, size: Size, options: Options) -> float:
-    """By doubling until the system falls behind (or halving until it does not), then by halving the interval in between.
-
-    0 when no rate is kept up with.
-    """
+    """Return the highest sustained rate, or 0. It is found by doubling or halving, and then by bisection."""
     low, high = 0.0, float(size.first)
     while high <= size.highest and _keeps_up(system, high, size, options):
         low, high = high, high * 2
@@ -122,7 +119,7 @@ def run(options: Options) -> Report:
     highest = {system.name: highest_rate(system, size, options) for system in contenders}
     able = [system for system in contenders if highest[system.name]]
     loads = [Load(f"{load:.0%} of its highest", {s.name: load * highest[s.name] for s in able}) for load in size.loads]
-    if able:  # and once all at one rate
+    if able:  # and all systems at one rate
         equal = min(highest[s.name] for s in able) / 2
         loads.append(Load("equal rate", {s.name: equal for s in able}))
     found = [m for load in options.wanted(loads) for m in _measure(able, load.name, load.rates, size, options)]

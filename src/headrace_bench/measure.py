@@ -1,4 +1,4 @@
-"""Processor time and memory of a process with all of its children, taken while it runs."""
+"""CPU time and memory of a process with all of its children, measured while it runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from itertools import pairwise
 import numpy as np
 import psutil
 
-EVERY = 0.25  # seconds between two looks at the processor time
-RARELY = 1.0  # and at the memory, which costs more to find out
-Point = tuple[float, int]  # wall clock, tuples done
+EVERY = 0.25  # seconds between two measurements of CPU time
+RARELY = 1.0  # seconds between two measurements of memory, which cost more
+Point = tuple[float, int]  # (wall-clock time, tuples done)
 
 
 class Meter(threading.Thread):
-    """Looks at a process tree until told to stop."""
+    """Measures a process tree until it is stopped."""
 
     def __init__(self, pid: int) -> None:
         super().__init__(name="headrace-meter", daemon=True)
@@ -28,7 +28,7 @@ class Meter(threading.Thread):
         self.times: list[float] = []
         self.cpu: list[float] = []
         self.memory: list[tuple[float, int]] = []
-        self.seen: dict[int, psutil.Process] = {}  # all that ever belonged to the tree
+        self.seen: dict[int, psutil.Process] = {}  # all processes that ever belonged to the tree
 
     def run(self) -> None:
         while not self._done.is_set():
@@ -39,7 +39,8 @@ class Meter(threading.Thread):
         found = tree(self._root)
         self.seen |= {process.pid: process for process in found}
         now, cpu = time.time(), sum(map(_cpu, found))
-        if cpu >= max(self.cpu, default=0.0):  # less: a child died before its parent was told
+        # a smaller value means that a child ended before its parent accounted for it
+        if cpu >= max(self.cpu, default=0.0):
             self.times.append(now)
             self.cpu.append(cpu)
         if not self.memory or now - self.memory[-1][0] >= RARELY:
@@ -50,7 +51,7 @@ class Meter(threading.Thread):
         self.join()
 
     def cpu_between(self, begin: float, end: float) -> float:
-        """Processor seconds, straight lines between the looks."""
+        """Return the CPU seconds of a period, by linear interpolation."""
         if not self.times:
             return 0.0
         first, last = np.interp([begin, end], self.times, self.cpu)
@@ -61,7 +62,7 @@ class Meter(threading.Thread):
         return max((memory for _, memory in self.memory), default=0)
 
     def course(self, begin: float, end: float, parts: int) -> list[float]:
-        """Mean memory in each of so many equal parts of a time; empty when there was no look in one."""
+        """Return the mean memory in each of `parts` equal periods, or an empty list if one has no measurement."""
         edges = np.linspace(begin, end, parts + 1)
         found = [[m for at, m in self.memory if a <= at < b] for a, b in pairwise(edges)]
         return [statistics.fmean(each) for each in found] if all(found) else []
@@ -74,9 +75,9 @@ def tree(root: psutil.Process) -> list[psutil.Process]:
 
 
 def end(meter: Meter) -> None:
-    """Kill what is left of a tree, also when its root has gone."""
+    """Kill the remaining processes of a tree, even if its root has ended."""
     meter.look()
-    left = [process for process in meter.seen.values() if process.is_running()]  # knows a number that was used again
+    left = [process for process in meter.seen.values() if process.is_running()]  # is_running detects reused process ids
     for process in left:
         with contextlib.suppress(psutil.Error):
             process.kill()
@@ -84,7 +85,7 @@ def end(meter: Meter) -> None:
 
 
 def _cpu(process: psutil.Process) -> float:
-    """Its own, and that of children that ended."""
+    """Return the CPU seconds of a process and of its ended children."""
     with contextlib.suppress(psutil.Error):
         times = process.cpu_times()
         return float(times.user + times.system + times.children_user + times.children_system)
@@ -92,7 +93,9 @@ def _cpu(process: psutil.Process) -> float:
 
 
 def memory_of(process: psutil.Process) -> int:
-    """Proportional share where there is one (what two processes share counts once), else resident."""
+    """Return the proportional memory if available (shared memory is divided among its processes), otherwise the
+    resident memory.
+    """
     with contextlib.suppress(psutil.Error):
         full = process.memory_full_info()
         return int(getattr(full, "pss", 0) or full.rss)
@@ -100,7 +103,9 @@ def memory_of(process: psutil.Process) -> int:
 
 
 def span(points: Sequence[Point], begin: int, end: int) -> tuple[Point, Point] | None:
-    """The first point with `begin` tuples done and the first with `end` (or the last there is, if it is behind)."""
+    """Return the first point with `begin` tuples done and the first with `end`, or the last point if `end` was not
+    reached.
+    """
     late = [point for point in points if point[1] >= begin]
     if not late:
         return None
@@ -110,7 +115,7 @@ def span(points: Sequence[Point], begin: int, end: int) -> tuple[Point, Point] |
 
 @dataclass(frozen=True)
 class Spread:
-    """A figure from several rounds."""
+    """A figure over several rounds."""
 
     median: float
     least: float

@@ -1,4 +1,4 @@
-"""A benchmark of several parts, each with claims of its own: one report, the claims of all in front."""
+"""A benchmark of several parts with claims: one report, which begins with the claims of all parts."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A user's own code with state of its own, key by key: a processor of headrace beside Spark's transformWithState.
+"""The benchmark of user code with state per key: a processor of headrace compared with Spark's transformWithState.
 
-A count per key, and sessions per key that end behind a gap (here by `due` and a tick, there by a timer). Either side is
-written as its interface would have it: vectorised over all the keys of a chunk, and called key by key.
+The queries are a count per key, and sessions per key that end after a gap (in headrace by `due` and a tick, in Spark by
+a timer). Each implementation suits its interface: vectorised over all keys of a chunk, and called key by key.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from headrace_bench.running import run_case
 from headrace_bench.task import PROCESSORS, Case, Query
 from headrace_bench.workload import Streams
 
-SECONDS = 10  # of an epoch
-GAP = 10  # seconds: with two tuples of a key in an epoch, a key pauses that long at every seventh
+SECONDS = 10  # seconds per epoch
+GAP = 10  # seconds; with two tuples per key and epoch, every seventh tuple of a key follows such a pause
 SUBSTREAMS = 16
 WARM, MEASURED = 4, 6  # epochs
 NOTES = (
@@ -29,7 +29,7 @@ NOTES = (
 
 
 def case(kind: str, per_epoch: int, keys: int, warm: int = WARM, measured: int = MEASURED, heap: str = "6g") -> Case:
-    """One stream; the tuple that ends it is so far behind that every session is over."""
+    """Return a case with one stream. Its last tuple is late enough to end every session."""
     streams = Streams(("stream",), per_epoch / SECONDS, SECONDS, warm + measured, keys, gap=3.0 * GAP)
     query = Query(kind, gap=GAP, every=SECONDS, substreams=SUBSTREAMS)
     return Case(f"{kind}, {keys:,} keys, epochs of {per_epoch:,}", streams, query, warm, heap)
@@ -47,10 +47,10 @@ def run(options: Options) -> Report:
 
 
 def demand_protobuf() -> None:
-    """Spark's transformWithState needs it, and does not bring it."""
+    """Raise if protobuf is missing, which Spark's transformWithState needs but does not install."""
     try:
         import google.protobuf  # noqa: F401
     except ModuleNotFoundError:
         raise HeadraceError(
-            "Spark's transformWithState needs protobuf, which is not there; pip install 'headrace[bench]'"
+            "Spark's transformWithState needs protobuf, which is not installed; run pip install 'headrace[bench]'"
         ) from None

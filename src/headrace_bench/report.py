@@ -1,4 +1,4 @@
-"""Results as tables in the terminal and in Markdown, as JSON and as charts."""
+"""Reports of benchmarks: tables in the terminal and in Markdown, JSON, and charts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MORE = ("#1f6fb2", "#5b9a68", "#d63b3b", "#8a6fb0", "#b8860b", "#4fb3bf", "#8c8c
 
 @dataclass(frozen=True)
 class Grid:
-    """A table: a heading that begins with > is over numbers."""
+    """A table. A heading that begins with > is above numbers."""
 
     title: str
     headings: Sequence[str]
@@ -36,7 +36,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Series:
-    """One line of a chart, or one group of bars; `low` and `high` are the spread."""
+    """One line of a chart, or one group of bars. `low` and `high` are the spread."""
 
     label: str
     xs: Sequence[Any]
@@ -47,22 +47,22 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One chart of a figure. Bars when xs are names, else lines over logarithmic axes, or `plain` ones."""
+    """One chart. It has bars if xs are names, otherwise lines over logarithmic axes, or over linear axes if `plain`."""
 
     title: str
     x: str
     y: str
     series: Sequence[Series]
-    ours: str = "headrace"  # the bar that stands out
-    stacked: bool = False  # bars of one name end to end instead of side by side
-    plain: bool = False  # lines over even axes from zero, without marks
-    steps: Series | None = None  # whole numbers, drawn as stairs against an axis of their own
-    limits: Sequence[float] = ()  # drawn across all of it
+    ours: str = "headrace"  # name of the highlighted bar
+    stacked: bool = False  # bars of one name are stacked
+    plain: bool = False  # lines over linear axes from zero, without markers
+    steps: Series | None = None  # integers, drawn as steps on a second axis
+    limits: Sequence[float] = ()  # horizontal lines across the chart
 
 
 @dataclass(frozen=True)
 class Report:
-    """What a benchmark found."""
+    """The result of a benchmark."""
 
     name: str
     title: str
@@ -118,7 +118,7 @@ def table(grid: Grid) -> Table:
 
 
 def number(value: float) -> str:
-    """Three digits that count, with units of a thousand.
+    """Return a number with three significant digits and a unit of thousands.
 
     >>> number(1234567), number(0.01234), number(56.78)
     ('1.23 M', '0.0123', '56.8')
@@ -131,7 +131,7 @@ def number(value: float) -> str:
 
 
 def size(count: float) -> str:
-    """Bytes, with units of a thousand.
+    """Return a number of bytes with a unit of thousands.
 
     >>> size(1234567), size(1234), size(0)
     ('1.23 MB', '1234 B', '0 B')
@@ -156,7 +156,7 @@ def save(path: Path, reports: Sequence[Report], before: dict[str, Any]) -> None:
 
 
 def write(folder: Path, report: Report, before: dict[str, Any], chart: Path | None) -> Path:
-    """folder/<name>.md: the tables and the chart, for a reader."""
+    """Write the tables and the chart to folder/<name>.md."""
     cores = f"{before['processor']}, {len(before['cores_used'])} cores, {before['memory_gb']} GB, {before['at']}"
     parts = [f"# {report.title}", f"Written by `headrace bench {report.name}`: {cores}."]
     parts += [f"![{report.title}]({chart.name})"] if chart else []
@@ -182,11 +182,13 @@ def demand_matplotlib() -> None:
     try:
         import matplotlib  # noqa: F401
     except ImportError:
-        raise HeadraceError("charts need matplotlib, which is not there; pip install 'headrace[bench]'") from None
+        raise HeadraceError(
+            "charts need matplotlib, which is not installed; run pip install 'headrace[bench]'"
+        ) from None
 
 
 def draw(folder: Path, report: Report, before: dict[str, Any]) -> Path | None:
-    """folder/<name>.png"""
+    """Draw the charts to folder/<name>.png."""
     if not report.panels:
         return None
     import matplotlib
@@ -212,7 +214,9 @@ def draw(folder: Path, report: Report, before: dict[str, Any]) -> Path | None:
 
 
 def svg(panel: Panel, width: float = 4.6) -> str:
-    """One chart as text for a page that has its title: inches wide, legible on a small screen too."""
+    """Return one chart as SVG for a page that has its title. `width` is in inches; the chart is legible on small
+    screens.
+    """
     import io
 
     import matplotlib
@@ -256,7 +260,7 @@ def _draw_panel(axis: Any, panel: Panel) -> None:
 
 
 def _draw_bars(axis: Any, panel: Panel) -> None:
-    """Horizontal, one group per name."""
+    """Draw horizontal bars, one group per name."""
     names = list(dict.fromkeys(x for series in panel.series for x in series.xs))
     height = 0.8 / len(panel.series)
     for index, series in enumerate(panel.series):
@@ -269,7 +273,7 @@ def _draw_bars(axis: Any, panel: Panel) -> None:
 
 
 def _draw_stacked(axis: Any, panel: Panel) -> None:
-    """Horizontal, one bar per name, the series end to end; the number at the end is their sum."""
+    """Draw horizontal stacked bars, one per name, with their sum at the end."""
     names = list(panel.series[0].xs)
     ends = [0.0] * len(names)
     for series, colour in zip(panel.series, cycle((*SHADES, *MORE)), strict=False):
@@ -305,7 +309,7 @@ def _draw_lines(axis: Any, panel: Panel) -> None:
 
 
 def _draw_plain(axis: Any, panel: Panel) -> None:
-    """Lines that may lie on each other: later ones are thinner, so that the earlier are seen below."""
+    """Draw lines that may overlap: later lines are thinner, so that earlier ones remain visible."""
     for index, series in enumerate(panel.series):
         axis.plot(series.xs, series.ys, lw=max(1.2, 2.8 - 0.5 * index), label=series.label)
     axis.set_ylim(bottom=0)
@@ -313,7 +317,7 @@ def _draw_plain(axis: Any, panel: Panel) -> None:
     if panel.steps is None:
         return
     other = axis.twinx()
-    axis.plot([], [], color=SHADES[0], label=panel.steps.label)  # for the legend
+    axis.plot([], [], color=SHADES[0], label=panel.steps.label)  # adds an entry to the legend
     other.step(panel.steps.xs, panel.steps.ys, where="post", color=SHADES[0])
     other.set_ylim(0, max(panel.steps.ys) + 1)
     other.set_yticks(range(int(max(panel.steps.ys)) + 2))

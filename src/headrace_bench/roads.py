@@ -1,12 +1,13 @@
-"""Cars on expressways, as in the Linear Road benchmark: reports and queries of 15 columns, 33 bytes a tuple.
+"""Cars on expressways, as in the Linear Road benchmark: reports and queries of 15 columns, 33 bytes per tuple.
 
-A car reports every 30 s, a report in a hundred comes with a query: half of these ask for a balance (type 2, of no
-expressway), a tenth for expenses (3), the others for a travel time (4). A round is 30 s, in which every car reports
-once, so rounds are made alone: the same tuples for the same seed, in however many files, of either format. Tuples of
-a second come in any order, seconds do not: nothing is late. The time is the event time `ts`; all else is 32 bits.
+A car reports every 30 s. One report in a hundred comes with a query: half of the queries ask for a balance (type 2,
+without expressway), a tenth for expenses (3), the others for a travel time (4). A round is 30 s, in which every car
+reports once. Rounds are generated independently, so the same seed gives the same tuples, whatever the number and format
+of files. Tuples within a second are in any order, but seconds are in order, so nothing is late. The time is the event
+time `ts`; all other columns have at most 32 bits.
 
-Cars enter by lane 0, drive on lanes 1 to 3 at a steady speed and leave by lane 4; another car takes their place. The
-last tuple is a query of its own file, a second behind all others: it moves the watermark past them.
+Cars enter on lane 0, drive on lanes 1 to 3 at a steady speed and leave on lane 4; another car then takes their place.
+The last tuple is a query in a separate file, a second after all others, which moves the watermark past them.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ import pyarrow.parquet as pq
 
 from headrace_bench.workload import SECOND, Streams
 
-ROUND = 30  # seconds from one report of a car to its next
-BEGIN = 1_699_999_200  # seconds: a full hour, so that epochs begin at multiples of their length
-MILE, FEET = 5_280, 100 * 5_280  # of a segment, of an expressway
-STEP = 44  # feet that a car drives in a round, for each mile per hour
+ROUND = 30  # seconds between two reports of a car
+BEGIN = 1_699_999_200  # seconds; a full hour, so that epochs begin at multiples of their length
+MILE, FEET = 5_280, 100 * 5_280  # feet of a segment, and of an expressway
+STEP = 44  # feet per round for each mile per hour
 REPORT, BALANCE, EXPENSES, TRAVEL = 0, 2, 3, 4
-MIX = {BALANCE: 0.5, EXPENSES: 0.1, TRAVEL: 0.4}  # of queries
-NOTHING = -1  # in a column that a tuple has no use for
-BATCH = 1 << 16  # rows of a record batch, 4 MiB
+MIX = {BALANCE: 0.5, EXPENSES: 0.1, TRAVEL: 0.4}  # shares of queries
+NOTHING = -1  # in columns that a tuple does not use
+BATCH = 1 << 16  # rows per record batch, 4 MiB
 OWN = ("type", "ts", "vid", "spd", "xway", "lane", "dir", "seg", "pos", "qid", "sinit", "send", "dow", "tod", "day")
 WIDE = {"ts": pa.timestamp("us", "UTC"), "xway": pa.int16(), "tod": pa.int16()} | dict.fromkeys(
     ("vid", "pos", "qid"), pa.int32()
 )
-SCHEMA = pa.schema([(name, WIDE.get(name, pa.int8())) for name in OWN])  # each as wide as its domain
+SCHEMA = pa.schema([(name, WIDE.get(name, pa.int8())) for name in OWN])  # each column is as wide as its domain
 BYTES = sum(field.type.bit_width for field in SCHEMA) // 8
 
 Ints = npt.NDArray[np.int32]
@@ -44,10 +45,10 @@ Columns = dict[str, Ints]
 
 @dataclass(frozen=True)
 class Roads(Streams):
-    """`rate` tuples per second on `keys` expressways; every epoch is cut into `files` of equal size."""
+    """A stream of `rate` tuples per second on `keys` expressways. Every epoch is divided into `files` of equal size."""
 
     files: int = 1
-    form: str = "arrow"  # or parquet, for systems that read no Arrow
+    form: str = "arrow"  # or parquet, for systems that cannot read Arrow
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -55,7 +56,7 @@ class Roads(Streams):
 
     @property
     def queries(self) -> int:
-        """In a second."""
+        """Return the number of queries per second."""
         return max(1, round(self.rate / 101))
 
     @property
@@ -63,7 +64,7 @@ class Roads(Streams):
         return round(self.rate) - self.queries
 
     def tables(self, side: str) -> Iterator[pa.Table]:
-        """The epochs, and the last tuple."""
+        """Yield the epochs, and a table with the last tuple."""
         rounds = round(self.seconds) // ROUND
         for epoch in range(self.epochs):
             yield pa.concat_tables([self.round(epoch * rounds + each) for each in range(rounds)])
@@ -71,7 +72,7 @@ class Roads(Streams):
         yield _table(last | {"ts": np.full(1, self.epochs * self.seconds + 1, np.int32)})
 
     def round(self, number: int) -> pa.Table:
-        """What comes in these 30 s: second by second, shuffled within each."""
+        """Return the tuples of 30 s: second by second, shuffled within each."""
         rng = np.random.default_rng([self.seed, 1, number])
         reports = self._reports(rng, number)
         queries = self._queries(rng, number, reports)
@@ -80,9 +81,9 @@ class Roads(Streams):
         return _table({name: np.take_along_axis(values, order, axis=1).ravel() for name, values in both.items()})
 
     def _reports(self, rng: np.random.Generator, number: int) -> Columns:
-        """One of every car: a row for each second, a column for each car of it."""
+        """Return one report of every car: a row per second, a column per car of that second."""
         cars = _cars(self.seed, ROUND * self.reports, self.keys)
-        on = number + cars["since"]  # rounds on this place of the road; of several cars, one behind the other
+        on = number + cars["since"]  # rounds at this place of the road, which several cars occupy in turn
         journey, step = np.divmod(on, cars["rounds"])
         driven = cars["mph"] * STEP * step
         pos = np.where(cars["dir"] == 0, cars["from"] + driven, cars["to"] - driven)
@@ -102,7 +103,7 @@ class Roads(Streams):
         return {name: found.get(name, nothing).astype(np.int32).reshape(ROUND, -1) for name in OWN}
 
     def _queries(self, rng: np.random.Generator, number: int, reports: Columns) -> Columns:
-        """In every second the cars of some reports ask something too."""
+        """Return queries of the cars of some reports, in every second."""
         shape = (ROUND, self.queries)
         asking = rng.permuted(np.tile(np.arange(self.reports), (ROUND, 1)), axis=1)[:, : self.queries]
         kind = rng.choice(list(MIX), shape, p=list(MIX.values()))
@@ -124,7 +125,7 @@ class Roads(Streams):
 
 @functools.lru_cache(maxsize=2)
 def _cars(seed: int, many: int, xways: int) -> Columns:
-    """What stays the same of every place on the road; those of one second are neighbours."""
+    """Return the constants of every place on the road. Places of one second are adjacent."""
     rng = np.random.default_rng([seed, 0])
     mph, rounds = rng.integers(40, 76, many), rng.integers(10, 60, many)
     length = mph * STEP * (rounds - 1)
@@ -132,8 +133,8 @@ def _cars(seed: int, many: int, xways: int) -> Columns:
     found = {
         "mph": mph,
         "rounds": rounds,  # of a journey
-        "since": rng.integers(0, rounds),  # rounds before the first
-        "from": begin,  # the western end of a journey
+        "since": rng.integers(0, rounds),  # rounds before the first one
+        "from": begin,  # western end of a journey
         "to": begin + length,
         "dir": rng.integers(0, 2, many),
         "lane": rng.integers(1, 4, many),
@@ -143,14 +144,14 @@ def _cars(seed: int, many: int, xways: int) -> Columns:
 
 
 def _table(columns: Columns) -> pa.Table:
-    """`ts` in seconds since the beginning."""
+    """Return a table from columns whose `ts` is in seconds since the beginning."""
     ts = ((BEGIN + columns["ts"].astype(np.int64)) * SECOND).astype("datetime64[us]")
     arrays = [pa.array(ts if name == "ts" else columns[name]) for name in OWN]
     return pa.table(arrays, names=OWN).cast(SCHEMA)
 
 
 def write(roads: Roads, folder: Path) -> None:
-    """folder/<side>/part-00000-00.arrow and so on, in the order in which they are to be read."""
+    """Write folder/<side>/part-00000-00.arrow and so on, in reading order."""
     target = folder / roads.sides[0]
     target.mkdir(parents=True)
     for epoch, table in enumerate(roads.tables(roads.sides[0])):
@@ -162,7 +163,9 @@ def write(roads: Roads, folder: Path) -> None:
 
 
 def _write_file(table: pa.Table, path: Path) -> None:
-    """Complete when its name appears. Parquet without a dictionary or compression, which would cost more to read."""
+    """Write a file atomically. Parquet is written without dictionaries and compression, which would make reading
+    slower.
+    """
     hidden = path.with_name(f"_{path.name}")
     if path.suffix == ".parquet":
         pq.write_table(table, hidden, row_group_size=8 * BATCH, compression="none", use_dictionary=False)

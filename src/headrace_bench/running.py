@@ -1,7 +1,7 @@
-"""A run: one system, one case, in a process of its own on the same cores, measured from outside.
+"""A run of a benchmark: one system and one case, in a separate process on the same cores, measured from outside.
 
-Figures are taken between the epoch that filled the windows and the last one; what a run costs before (starting, getting
-warm, filling windows) and after (closing down) is left out, for every system alike.
+Figures cover the time between the epoch that filled the windows and the last epoch. Start, warm-up, filling of windows
+and shutdown are excluded, for all systems alike.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ CORES = 2
 OK = "ok"
 TIME_LIMIT = "time limit"
 ENDING = 60  # seconds
-FAR_BEHIND = 1.5  # times as slow as a variant of the same product: one round is enough
+FAR_BEHIND = 1.5  # factor by which a variant must be slower than another of its product to get only one round
 Say = Callable[[str], object]
 Each = TypeVar("Each")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one run of one system came to."""
+    """The outcome of one run of one system."""
 
     system: str
     family: str
@@ -46,24 +46,24 @@ class Outcome:
     tuples_per_second: float | None = None
     cpu_per_million: float | None = None
     peak_mb: float | None = None
-    seconds: float | None = None  # measured, without warm-up
-    memory_course: tuple[float, ...] = ()  # mean MB in ten equal parts of that time
+    seconds: float | None = None  # measured time, without warm-up
+    memory_course: tuple[float, ...] = ()  # mean MB in ten equal parts of the measured time
     answer: Answer | None = None
-    per_epoch: dict[str, float] = field(default_factory=dict)  # what the process counted, without warm-up
+    per_epoch: dict[str, float] = field(default_factory=dict)  # figures that the process counted, without warm-up
     about: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that ran, and how it ended."""
+    """A process that has ended, with its measurements and output."""
 
-    code: int | None  # None: it was ended for taking too long
+    code: int | None  # exit code; None: it was killed at the time limit
     meter: Meter
     said: str
 
 
 def cores() -> list[int]:
-    """The cores that every system is held to."""
+    """Return the cores that every system must use."""
     return sorted(os.sched_getaffinity(0))[:CORES]
 
 
@@ -78,7 +78,7 @@ def scratch(name: str) -> Iterator[Path]:
 
 @contextmanager
 def process(system: System, case: Case, source: Path, work: Path, **options: Any) -> Iterator[tuple[Any, Meter]]:
-    """A system at work on a case; ended with all of its children when the block is left."""
+    """Run a system on a case. It is killed with all of its children at the end of the block."""
     task = write_task(case, source, work, {**system.options, **options})
     with at_work(system, task, case.heap) as found:
         yield found
@@ -86,7 +86,7 @@ def process(system: System, case: Case, source: Path, work: Path, **options: Any
 
 @contextmanager
 def at_work(system: System, task: Path, heap: str) -> Iterator[tuple[Any, Meter]]:
-    """The same on a task that was written already; it works in the folder of its task."""
+    """Run a system on an existing task, in the task's folder."""
     command, environment = system.command(task, heap)
     work = task.parent
     log = work / "log"
@@ -111,7 +111,7 @@ def at_work(system: System, task: Path, heap: str) -> Iterator[tuple[Any, Meter]
 
 
 def _settle() -> None:
-    """In the child: the same cores for all, and Ctrl-C is for the parent."""
+    """In the child process: use the same cores as all systems, and leave Ctrl-C to the parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.sched_setaffinity(0, cores())
 
@@ -119,7 +119,7 @@ def _settle() -> None:
 def run_once(
     system: System, case: Case, source: Path, collect: Callable[[Path], None] | None = None, **options: Any
 ) -> Outcome:
-    """One round of one system; `collect`: fetches its answer from where it went, as files in a folder."""
+    """Run one round of one system. `collect` writes its answer as files into a folder."""
     with scratch("run") as work:
         with process(system, case, source, work, **options) as (started, meter):
             code = _wait(started, case, work)
@@ -130,7 +130,7 @@ def run_once(
 
 
 def _wait(started: subprocess.Popen[bytes], case: Case, work: Path) -> int | None:
-    """Until it ends, or the time is up; a system that has taken in everything gets a while to end by itself."""
+    """Wait until the process ends or its time is up. A system that has read all input gets some more time to end."""
     deadline = time.monotonic() + case.limit
     while time.monotonic() < deadline:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -148,7 +148,7 @@ def _outcome(system: System, case: Case, work: Path, ended: Ended) -> Outcome:
         measured = span(points, case.full * streams.per_epoch, streams.tuples)
     if outcome.status == OK:
         outcome = replace(outcome, answer=answer_in(work / "out", case.query))
-    elif ended.code is not None:  # what was ended for taking too long has a rate, and no answer
+    elif ended.code is not None:  # a killed system has a rate but no answer
         return outcome
     if measured is None:
         return replace(outcome, status="too short to be measured") if outcome.status == OK else outcome
@@ -179,7 +179,7 @@ def _status(case: Case, points: Sequence[Point], ended: Ended) -> str:
 
 
 def _said(work: Path) -> str:
-    """The error that a process wrote down, or else the end of what it printed."""
+    """Return the error that a process wrote, or the end of its output."""
     error, log = work / "error", (work / "log").read_text(errors="replace")
     if "OutOfMemoryError" in log:
         return "OutOfMemoryError"
@@ -193,7 +193,9 @@ def _about(work: Path) -> dict[str, Any]:
 
 
 def _per_epoch(work: Path, first: int, last: int) -> dict[str, float]:
-    """Means over the epochs that took the tuples from `first` to `last`, of times medians; empty if nobody counted."""
+    """Return the means (for times, the medians) over the epochs with tuples from `first` to `last`, or {} without
+    counts.
+    """
     path = work / "epochs.json"
     found: list[dict[str, float]] = json.loads(path.read_text()) if path.exists() else []
     measured = [epoch for epoch in found if first < epoch["tuples"] <= last]
@@ -203,7 +205,7 @@ def _per_epoch(work: Path, first: int, last: int) -> dict[str, float]:
 
 
 def points_in(work: Path) -> list[Point]:
-    """(wall clock, tuples done), as the process wrote them down; the last line may be half of one."""
+    """Return the points (wall-clock time, tuples done) that the process wrote. The last line may be incomplete."""
     path = work / "points"
     lines = path.read_text().split("\n")[:-1] if path.exists() else []
     return [(float(at), int(count)) for at, count in (line.split() for line in lines)]
@@ -214,12 +216,12 @@ def points_in(work: Path) -> list[Point]:
 
 @dataclass(frozen=True)
 class JudgedCase:
-    """A case with the outcomes of all rounds and the answer that is right."""
+    """A case with the outcomes of all rounds and the expected answer."""
 
     case: Case
     outcomes: tuple[Outcome, ...]
     expected: Answer | None
-    by: str  # who says what is right
+    by: str  # source of the expected answer
 
     def of(self, system: str) -> list[Outcome]:
         return [o for o in self.outcomes if o.system == system]
@@ -232,7 +234,7 @@ class JudgedCase:
 def run_case(
     case: Case, systems: Sequence[System], rounds: int, say: Say, once: Sequence[str] = (), **options: Any
 ) -> JudgedCase:
-    """All systems in alternating order, round by round, over the same files; `once`: families with a single round."""
+    """Run all systems in alternating order, round by round, over the same files. `once`: families with a single round."""
     with scratch("data") as folder:
         say(f"{case.name}: writing {case.streams.tuples:,} tuples")
         workload.write(case.streams, folder)
@@ -251,17 +253,17 @@ def run_case(
 
 
 def alternating(each: Sequence[Each], number: int) -> list[Each]:
-    """One way in even rounds, the other way in odd ones."""
+    """Return the systems in order for even rounds, and in reverse order for odd ones."""
     return list(each) if number % 2 == 0 else list(reversed(each))
 
 
 def _gave_up(system: System, outcomes: Sequence[Outcome]) -> bool:
-    """A system of which there was nothing to measure is not asked again."""
+    """Return whether an earlier round of the system could not be measured."""
     return any(o.system == system.name and o.tuples_per_second is None for o in outcomes)
 
 
 def _beaten(system: System, outcomes: Sequence[Outcome]) -> bool:
-    """A variant that another of its family left far behind: a family is ranked by its best."""
+    """Return whether another variant of the family is far faster, because a family is ranked by its best variant."""
     rates = [(o.system, o.tuples_per_second) for o in outcomes if o.family == system.family and o.tuples_per_second]
     own = [rate for name, rate in rates if name == system.name]
     return bool(own) and max(own) * FAR_BEHIND < max(rate for _, rate in rates)
@@ -288,4 +290,4 @@ def judged(case: Case, outcomes: Sequence[Outcome], right: Answer | None) -> Jud
 
 def demand_linux() -> None:
     if not hasattr(os, "sched_setaffinity"):
-        raise HeadraceError("headrace bench holds every system to the same cores, which needs Linux; run it there")
+        raise HeadraceError("headrace bench runs every system on the same cores, which needs Linux; run it on Linux")

@@ -1,4 +1,4 @@
-"""The command `headrace bench`: run, show, save, draw."""
+"""The command `headrace bench`: runs benchmarks, shows and saves their results, and draws charts."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WITH_FLINK = {"join", "theta", "aggregate", "latency"}
 
 
 def show(names: Sequence[str], options: Options, console: Console, json: Path | None, charts: Path | None) -> bool:
-    """Whether every system that answered answered rightly."""
+    """Run benchmarks. Return whether every answer was correct."""
     running.demand_linux()
     if charts:
         report.demand_matplotlib()
@@ -60,7 +60,7 @@ def show(names: Sequence[str], options: Options, console: Console, json: Path | 
         found = BENCHMARKS[name](options)
         reports.append(found)
         report.show(console, found)
-        if json:  # after each, so that a long run that is stopped has something to show
+        if json:  # after each benchmark, so that an interrupted run has results
             report.save(json, reports, before)
         if charts:
             written = report.write(charts, found, before, report.draw(charts, found, before))

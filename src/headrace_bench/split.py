@@ -1,10 +1,10 @@
-"""The split itself: Linear Road tuples routed by expressway, some of them to all, all columns to a processor that
-counts.
+"""The benchmark of splits: Linear Road tuples are routed by expressway, some broadcast, with all columns, to a
+processor that counts.
 
-Every variant is headrace or Spark on the same tuples, in a process of its own, in alternating rounds: few substreams
-and many, one file in an epoch and sixteen, a plain route and one ten times as dear, Spark as it is and sorted as
-headrace has it. What is read is compared with a bare scan of the same files, what a dear route costs with what DuckDB
-takes for it alone.
+Every variant is headrace or Spark on the same tuples, in a separate process, in alternating rounds: few and many
+substreams, one file per epoch and sixteen, a plain route and one ten times as expensive, Spark unsorted and sorted like
+headrace. The rate is compared with a bare scan of the same files, and the cost of the expensive route with the time
+that DuckDB takes for it alone.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ from headrace_bench.task import Case, Query
 
 SIDE = "reports"
 FILES = 16
-LINKS = 12  # of the chain that makes a route dear: ten times a plain one and a little more
+LINKS = 12  # length of the chain that makes a route more than ten times as expensive
 PLAIN = f"CASE WHEN type = {REPORT} THEN xway END"
 BROADCAST = f"type = {BALANCE}"
 LITTLE = "rehearsal"
-REPEATS = 5  # of what is measured in this process
+REPEATS = 5  # repetitions of what is measured in this process
 FEW = 8  # substreams
 BASE = f"q = {FEW}"
 ONE_FILE, DEAR, ONE_SPLITTER = f"{BASE}, one file an epoch", f"{BASE}, a dear route", f"{BASE}, one splitter"
@@ -47,7 +47,7 @@ PARQUET, SPARK, SORTED = (f"{BASE}, Parquet, {who}" for who in ("headrace", "Spa
 
 
 def dear(substreams: int) -> str:
-    """The same route by a chain of arithmetic that DuckDB cannot see through."""
+    """Return the same route through a chain of arithmetic that DuckDB cannot simplify."""
     chain = "pos"
     for _ in range(LINKS):
         chain = f"({chain} * 31 + 7) % 65521"
@@ -57,11 +57,11 @@ def dear(substreams: int) -> str:
 @dataclass(frozen=True)
 class Size:
     rate: int  # tuples per second of event time
-    seconds: int  # of an epoch
+    seconds: int  # seconds per epoch
     warm: int  # epochs
     measured: int
-    many: int  # substreams, where there are many
-    rehearsed: int  # epochs of little before the others
+    many: int  # substreams of the variant with many
+    rehearsed: int  # small epochs before the others
 
     @property
     def per_epoch(self) -> int:
@@ -129,12 +129,12 @@ def run(options: Options) -> Report:
 
 
 def rehearsal(stream: Roads, size: Size) -> Roads:
-    """Epochs of little, which every process runs first: its virtual machine then has compiled what it runs."""
+    """Return small epochs that every process runs first, so that its virtual machine has compiled the code."""
     return replace(stream, rate=QUICK.rate, seconds=ROUND, epochs=size.rehearsed)
 
 
 def scaled(size: Size, times: float) -> Size:
-    """Longer or shorter epochs of the same traffic, in whole rounds."""
+    """Return epochs of a multiple of the length, in whole rounds, with the same traffic."""
     return replace(size, seconds=max(1, round(size.seconds * times / ROUND)) * ROUND)
 
 
@@ -160,7 +160,7 @@ def _rounds(
 
 
 def scanned(folder: Path) -> float:
-    """Tuples per second when all columns of all files are read, and nothing else is done."""
+    """Return the tuples per second of reading all columns of all files, and nothing else."""
     files = sorted(folder.glob("part-*"))
     began = time.monotonic()
     with ThreadPoolExecutor(CORES) as pool:
@@ -173,7 +173,7 @@ def _read(path: Path) -> int:
 
 
 def routes_alone(stream: Roads) -> dict[str, float]:
-    """Processor seconds that DuckDB takes for a million tuples, by route."""
+    """Return the CPU seconds that DuckDB takes for a million tuples, by route."""
     one = stream.round(0).select(["type", "xway", "pos"])
     columns = pa.concat_tables([one] * -(-(10**6) // len(one)))
     took: dict[str, list[float]] = {PLAIN: [], dear(FEW): []}
@@ -198,7 +198,7 @@ def _judged(
     right, went, found = {}, {}, []
     for variant in chosen:
         asked, folder = (variant.roads, variant.case.query), folders[variant.roads]
-        if asked not in right:  # which reads all of it
+        if asked not in right:  # reads all files
             right[asked], went[asked] = answers.expected(variant.case, folder), shares(asked[1], folder / SIDE)
         case = replace(variant.case, facts=went[asked])
         found.append(judged(case, outcomes[variant.name], right[asked]))
@@ -206,7 +206,7 @@ def _judged(
 
 
 def shares(query: Query, folder: Path) -> dict[str, float]:
-    """Of the tuples, what goes to one substream, to all and to none."""
+    """Return the shares of tuples that go to one substream, to all and to none."""
     to_all, route = f"coalesce({query.broadcast}, false)", f"({query.route})"
     kinds = (f"not {to_all} and {route} is not null", to_all, f"not {to_all} and {route} is null")
     counts = ", ".join(f"count(*) filter ({kind}) / count(*)" for kind in kinds)
@@ -253,7 +253,7 @@ def _claims(size: Size, good: Mapping[str, Line], alone: Mapping[str, float]) ->
 
 
 def _pairs(good: Mapping[str, Line], scan: Spread) -> list[tuple[str, float]]:
-    """What is compared, and how many times as fast the first is."""
+    """Return the compared pairs and the ratio of their rates."""
     asked = [(BASE, ONE_FILE), (PARQUET, SPARK), (PARQUET, SORTED), (BASE, ONE_SPLITTER)]
     found = [(f"{a} : {b}", good[a].rate / good[b].rate) for a, b in asked if {a, b} <= good.keys()]
     return found + ([(f"{BASE} : a bare scan", good[BASE].rate / scan.median)] if BASE in good else [])

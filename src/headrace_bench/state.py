@@ -1,9 +1,9 @@
-"""What many keys cost: epochs that touch a few of very many, what they write, and how a run starts again with all of
-it.
+"""The benchmark of large state: epochs that touch few of very many keys, what they write, and the restart of a run with
+all keys.
 
-`large state` is headrace alone with few keys and with many, the same number touched in an epoch; `beside Spark`
-counts per key at full speed, with all keys in state. What is held in the end is compared key by key, what is put out
-by DuckDB.
+`large state` measures headrace alone with few keys and with many, and the same number of keys touched per epoch.
+`beside Spark` counts per key at full speed, with all keys in state. The final state is compared key by key, and the
+results with DuckDB.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from headrace_bench.task import Case, Query
 
 SIDE = "stream"
 SUBSTREAMS = 64
-REHEARSED = 15  # epochs of little before the others, beside Spark
-LIMIT = 1_800.0  # seconds, for one run
-Epoch = Mapping[str, float]  # what `state_job` tells of it
+REHEARSED = 15  # small epochs before the others, in the comparison with Spark
+LIMIT = 1_800.0  # seconds for one run
+Epoch = Mapping[str, float]  # figures from `state_job`
 FIGURES = ("median", "longest", "written", "few_median", "few_written", "first_again", "read", "in_place", "peak_mb")
 
 
 @dataclass(frozen=True)
 class Sizes:
     keys: tuple[int, int]  # few, many
-    touched: int  # of them, in an epoch
-    load: int  # tuples in the epochs that bring all keys
-    settling: int  # epochs behind those that are not measured: until the virtual machine has compiled what it runs
+    touched: int  # keys touched per epoch
+    load: int  # tuples per epoch while all keys are introduced
+    settling: int  # further epochs that are not measured, until the virtual machine has compiled the code
     epochs: int
-    few: int  # epochs with a tenth of `touched`, behind the second start
+    few: int  # epochs with a tenth of `touched` keys, after the restart
 
     def stream(self, keys: int) -> Keys:
         load = min(keys, self.load)
@@ -65,7 +65,7 @@ def scaled(sizes: Sizes, times: float) -> Sizes:
 
 @dataclass(frozen=True)
 class Held:
-    """One run with so many keys; milliseconds and bytes of an epoch."""
+    """The figures of one run with this number of keys, in milliseconds and bytes per epoch."""
 
     keys: int
     status: str
@@ -74,9 +74,9 @@ class Held:
     written: float
     few_median: float  # of the epochs with a tenth of the touched keys
     few_written: float
-    first_again: float  # the first epoch of the second start, which reads all state
-    read: float  # milliseconds of its tasks that this takes, all together; 0: the engine does not tell
-    in_place: float  # share of the tables of measured epochs that were found where the epoch before left them
+    first_again: float  # the first epoch after the restart, which reads all state
+    read: float  # task milliseconds for reading all state; 0: not reported
+    in_place: float  # share of tables in measured epochs that were still in memory
     peak_mb: float
     epochs: Mapping[str, Sequence[Epoch]]
 
@@ -109,7 +109,7 @@ def _task(stream: Keys, source: Path, later: Path, work: Path) -> Path:
         "cores": CORES,
         "substreams": SUBSTREAMS,
         "first": stream.tuples - stream.fewer * stream.few,
-        "tuples": stream.tuples + 1,  # and the one that moves the watermark
+        "tuples": stream.tuples + 1,  # including the tuple that moves the watermark
     }
     path = work / "task.json"
     path.write_text(json.dumps(task))
@@ -117,7 +117,7 @@ def _task(stream: Keys, source: Path, later: Path, work: Path) -> Path:
 
 
 def is_right(stream: Keys, checkpoint: Path) -> bool:
-    """Whether every key is there, with its count."""
+    """Return whether the state contains every key with its count."""
     found = hr.read_state(checkpoint, "apply-1", "counts")
     keys, counts = found["key"].to_numpy(), stream.counts()
     whole = len(keys) == stream.keys and np.array_equal(np.sort(keys), np.arange(stream.keys))
@@ -125,8 +125,8 @@ def is_right(stream: Keys, checkpoint: Path) -> bool:
 
 
 def figures(keys: int, measured: Sequence[Epoch], again: Sequence[Epoch], status: str, peak_mb: float) -> Held:
-    """measured: of the first start; again: all epochs of the second."""
-    cold, *few = [e for e in again if e["tuples"] > 1]  # the last tuple alone is no epoch to be measured
+    """Return the figures. `measured`: epochs of the first start; `again`: all epochs of the second."""
+    cold, *few = [e for e in again if e["tuples"] > 1]  # excludes an epoch with only the last tuple
     took, found = [e["milliseconds"] for e in measured], sum(e["found"] for e in measured)
     return Held(
         keys=keys,
@@ -243,7 +243,7 @@ def _notes(sizes: Sizes) -> list[str]:
 
 
 def case(keys: int, per_epoch: int, measured: int) -> Case:
-    """All keys are in state before anything is measured."""
+    """Return a case in which all keys are in state before the measurement."""
     stream = Keys((SIDE,), per_epoch, 1, measured, keys, gap=30.0, load=per_epoch)
     query = Query("count", substreams=SUBSTREAMS, in_place=True)
     name = f"count, {keys:,} keys, epochs of {per_epoch:,}"

@@ -1,7 +1,7 @@
-"""The three ways to cut a query into stages, side by side: what each moves in an epoch and what that costs.
+"""The benchmark of strategies: what each way to cut a query into stages moves per epoch, and its cost.
 
 The query has the shape of StreamCloud's figure 8: eight operators over whole numbers, three of them stateful. Windows
-are as long as an epoch, and the number of keys follows the rate, so that small and large epochs differ in size alone.
+are as long as an epoch, and the number of keys follows the rate, so small and large epochs differ only in size.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from headrace_bench.task import Case, Query
 from headrace_bench.workload import Streams
 
 SIDES = ("left", "right")
-ORDER = ("subquery", "query", "operator")  # by the number of stages
-BEST = ORDER[0]  # what a user gets: the others are compared with it
+ORDER = ("subquery", "query", "operator")  # by number of stages
+BEST = ORDER[0]  # the default; the others are compared with it
 COUNTED = ("milliseconds", "shuffles", "tasks", "by_value", "by_reference", "in_slot", "task_milliseconds")
 NOTES = (
     "subquery: operators that are partitioned alike share a stage; query: a stage for every stateful operator;"
@@ -37,14 +37,14 @@ NOTES = (
 
 
 def case(per_second: int, seconds: int, warm: int, measured: int) -> Case:
-    """Two streams of so many tuples per second; epochs and windows of so many seconds."""
+    """Return a case with two streams of `per_second` tuples per second, and epochs and windows of `seconds`."""
     streams = Streams(SIDES, per_second, seconds, warm + measured, keys=per_second * seconds, gap=10.0 * seconds)
     query = Query("figure-8", within=seconds, window=seconds)
     return Case(f"epochs of {streams.per_epoch:,}", streams, query, warm)
 
 
 def cases(quick: bool) -> list[Case]:
-    """One that is hardly more than an epoch's fixed cost, and one with much data; warmed up for some 20 s."""
+    """Return a case that is little more than an epoch's fixed cost, and one with much data, with about 20 s of warm-up."""
     if quick:
         return [case(100, 1, 4, 4), case(500, 2, 4, 4)]
     return [case(100, 1, 150, 150), case(10_000, 10, 50, 30)]
@@ -65,18 +65,18 @@ def reported(found: Sequence[JudgedCase]) -> Report:
 
 
 def counted(line: Line, name: str) -> Spread:
-    """A figure of an epoch, over the rounds."""
+    """Return a figure per epoch, over the rounds."""
     return Spread.of(outcome.per_epoch[name] for outcome in line.outcomes)
 
 
 def cpu(measured: JudgedCase, line: Line) -> Spread:
-    """Processor milliseconds in an epoch."""
+    """Return the CPU milliseconds per epoch."""
     tuples = measured.case.streams.per_epoch
     return Spread.of((outcome.cpu_per_million or 0.0) * tuples / 1000 for outcome in line.outcomes)
 
 
 def slower(found: Sequence[Line], line: Line) -> float | None:
-    """How many times as fast the best strategy is."""
+    """Return how many times faster the best strategy is."""
     best = next((other for other in found if other.system == BEST and other.ok), None)
     return best.rate / line.rate if best is not None and line.ok and line is not best else None
 
@@ -118,14 +118,14 @@ def _moved_row(line: Line) -> list[str]:
 
 
 def _ranged(spread: Spread, show: Callable[[float], str] = number) -> str:
-    """The median; behind it the range, if there was more than one round."""
+    """Return the median, followed by the range if there was more than one round."""
     if spread.least == spread.most:
         return show(spread.median)
     return f"{show(spread.median)} ({show(spread.least)} .. {show(spread.most)})"
 
 
 def _panels(measured: JudgedCase) -> list[Panel]:
-    """What it does, what it moves, what that costs."""
+    """Return charts of the speed, CPU time and moved bytes of each strategy."""
     found = [line for line in summary.lines(measured) if line.ok]
     names = [_label(line) for line in found]
     if not names:
@@ -161,7 +161,7 @@ def _bars(label: str, names: Sequence[str], figures: Sequence[Spread]) -> Series
 
 
 def _checked(found: Sequence[JudgedCase]) -> list[str]:
-    """The notes that all comparisons have, without their rules: who checked the answers, versions and settings."""
+    """Return the general notes of comparisons without their rules: who checked the answers, versions and settings."""
     return compare.notes(found)[len(compare.RULES) :]
 
 

@@ -1,4 +1,4 @@
-"""From outcomes to figures: medians with spread, families ranked by their best, ratios. All of it computed here."""
+"""From outcomes to figures: medians with spread, ranks of families by their best variant, ratios."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Line:
     family: str
     status: str
     outcomes: tuple[Outcome, ...]
-    rank: int | None  # among families, each by its best; None: not its family's best, or not right
+    rank: int | None  # among families, by their best variant; None: another variant is better, or an answer is wrong
 
     @property
     def ok(self) -> bool:
@@ -31,7 +31,7 @@ class Line:
 
     @property
     def measured(self) -> bool:
-        """Whether there is a rate: also of a system that was ended for taking too long, which is not ranked."""
+        """Return whether there is a rate. A system that reached the time limit has a rate but no rank."""
         rated = all(outcome.tuples_per_second is not None for outcome in self.outcomes)
         return rated and (self.ok or self.status.startswith(TIME_LIMIT))
 
@@ -41,7 +41,7 @@ class Line:
 
 
 def lines(measured: JudgedCase) -> list[Line]:
-    """Every system of a case, in the order in which they ran, ranked where all rounds were right."""
+    """Return every system of a case in running order, ranked if all rounds were correct."""
     unranked = [_line(measured, system) for system in measured.systems]
     best: dict[str, Line] = {}
     for line in sorted((line for line in unranked if line.ok), key=lambda line: -line.rate):
@@ -57,7 +57,7 @@ def _line(measured: JudgedCase, system: str) -> Line:
 
 
 def ratio(found: Sequence[Line], other: Line) -> float | None:
-    """How many times as fast headrace is."""
+    """Return how many times faster headrace is."""
     ours = next((line for line in found if line.family == "headrace" and line.ok), None)
     return ours.rate / other.rate if ours is not None and other.measured and other is not ours else None
 

@@ -1,8 +1,9 @@
-"""What ordinary weeks ask for: points beside a table of zones, joins that keep what has no partner, sessions.
+"""The benchmark of common queries: points joined with a table of zones, outer joins, sessions.
 
-A point is in about one of 5,000 zones. Boxes are two bands; circles are haversine distances, trigonometry that no index of a box helps
-directly. Epochs hold half a second of the rate that is asked for: 100,000 points/s with boxes, 2,000 with circles. At full speed a rate
-above it means that an epoch takes less than half a second; ages of results at just that rate are measured too.
+A point is in about one of 5,000 zones. Boxes are two bands; circles are haversine distances, whose trigonometry an
+index of boxes does not help directly. Epochs contain half a second of the given rate: 100,000 points/s with boxes,
+2,000 with circles. A higher rate at full speed means that an epoch takes less than half a second. The ages of results
+at exactly that rate are measured too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WITHIN, GAP = 10, 30  # seconds
 
 
 def points(shape: str, measured: int, warm: int = 4, zones: int = MANY, how: str = "inner", live: float = 0) -> Case:
-    """live: seconds of a file, if files come in real time."""
+    """Return a case of points. live: seconds per file, if files arrive in real time."""
     on, places, rate = POINTS[shape]
     streams = Streams(("points",), rate, live or EPOCH, warm + measured, 1000, gap=100.0, zones=zones)
     name = f"{shape}, {zones:,} zones, epochs of {streams.per_epoch:,}" + (", left" if how == "left" else "")
@@ -43,7 +44,7 @@ def points(shape: str, measured: int, warm: int = 4, zones: int = MANY, how: str
 
 
 def partners(how: str, rate: int = 10_000, epoch: int = 10, measured: int = 8) -> Case:
-    """Of two streams; half of the left tuples have none."""
+    """Return a case of two streams, in which half of the left tuples have no match."""
     warm = WITHIN // epoch + 2
     streams = Streams(("left", "right"), rate, epoch, warm + measured, 30 * rate, gap=10.0 * WITHIN)
     query = Query("join", on="l.key = r.key", within=WITHIN, how=how)
@@ -75,7 +76,7 @@ def run(options: Options) -> Report:
 
 
 def _ratios(found: Sequence[JudgedCase]) -> list[str]:
-    """What a left join of headrace takes by its inner join."""
+    """Return the time of headrace's left join relative to its inner join."""
     rates = {
         measured.case.name: line.rate
         for measured in found
@@ -91,7 +92,7 @@ def _ratios(found: Sequence[JudgedCase]) -> list[str]:
 
 
 def _ages(options: Options, contenders: Sequence[systems.System]) -> list[dict[str, Any]]:
-    """Files of a tenth of a second, at the rate that is asked for, in real time; epochs of half a second, or as fast as it goes."""
+    """Measure ages with files of a tenth of a second, at the given rate in real time, and epochs of half a second."""
     found = []
     live = [points(shape, 200, warm=100, live=0.1) for shape in POINTS]
     for case in [c for c in live if not options.only or options.only in c.name]:

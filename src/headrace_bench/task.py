@@ -1,4 +1,4 @@
-"""What a benchmark asks of a system: a query over streams, as plain values that go to its process as JSON."""
+"""The task of a system in a benchmark: a query over streams, as plain values that are passed to its process as JSON."""
 
 from __future__ import annotations
 
@@ -9,67 +9,69 @@ from typing import Any
 
 from headrace_bench.workload import Streams
 
-PROCESSORS = ("count", "sessions")  # kinds of queries that run a user's own code, key by key
+PROCESSORS = ("count", "sessions")  # kinds of queries that run user code, key by key
 
 
 @dataclass(frozen=True)
 class Query:
-    """A join of two streams (`on`, `within`) or of one with a table, an aggregate of one (`window`, `every`), both, or a processor;
-    in seconds."""
+    """A query: a join of two streams (`on`, `within`) or with a table, an aggregate (`window`, `every`), both, or a
+    processor. Times are in seconds.
+    """
 
-    kind: str  # join, aggregate, figure-8: aggregate, join, aggregate; table; session; copy; count, sessions and split: processors
+    # join, aggregate, table, session, copy; figure-8: aggregate, join, aggregate; count, sessions, split: processors
+    kind: str
     on: str = ""
     how: str = "inner"
     places: dict[str, str] = field(
         default_factory=dict
-    )  # of a join with a table: columns that the stream gets before it
-    equality: bool = True  # whether `on` has one
+    )  # for a join with a table: columns that are added to the stream before it
+    equality: bool = True  # whether `on` contains an equality
     within: int = 0
     window: int = 0
     every: int = 0
-    gap: int = 0  # that ends a session
-    substreams: int = 0  # that headrace splits into, for a processor
-    route: str = ""  # of a split: its rules, as SQL
+    gap: int = 0  # gap that ends a session
+    substreams: int = 0  # number of substreams for a processor
+    route: str = ""  # rules of a split, as SQL
     broadcast: str = ""
-    in_place: bool = False  # a processor that counts by row numbers instead of `get` and `put`
-    operators: int = 1  # chained, one behind the other
-    ranges: str = ""  # what `on` implies of these data: lets the checker of answers look up instead of comparing all
-    strip: tuple[str, ...] = ()  # the same of a table: a number of the stream, and its two borders in the table
+    in_place: bool = False  # the processor counts by row numbers instead of `get` and `put`
+    operators: int = 1  # number of chained operators
+    ranges: str = ""  # conditions that `on` implies on these data, so that the expected answer can be looked up
+    strip: tuple[str, ...] = ()  # the same for a table: a number of the stream, and its two bounds in the table
 
     @property
     def length(self) -> int:
-        """Seconds until the windows are full."""
+        """Return the seconds until the windows are full."""
         return self.within + self.window * (2 if self.kind == "figure-8" else 1)
 
 
 @dataclass(frozen=True)
 class Case:
-    """One line of a benchmark: streams, a query over them, and what is measured of it."""
+    """One line of a benchmark: streams, a query over them, and the extent of the measurement."""
 
     name: str
     streams: Streams
     query: Query
-    warm: int  # epochs that fill the windows and let virtual machines compile, left out of every figure
-    heap: str = "6g"  # of the JVM, for Spark and Flink; headrace keeps its own default
-    limit: float = 600  # seconds, for one run of one system
+    warm: int  # epochs that fill the windows and warm up virtual machines; excluded from every figure
+    heap: str = "6g"  # of the JVM, for Spark and Flink; headrace uses its default
+    limit: float = 600  # seconds for one run of one system
     slots: int = 2
     full: int | None = (
-        None  # epochs that fill the windows: where a system begins to be measured that is too slow for all
+        None  # epochs that fill the windows; the measurement of a system that is too slow for `warm` starts here
     )
-    facts: dict[str, Any] = field(default_factory=dict)  # what a report or a chart needs to know
+    facts: dict[str, Any] = field(default_factory=dict)  # facts for a report or chart
 
     def describe(self) -> dict[str, Any]:
-        """For the JSON."""
+        """Return the case as plain values for JSON."""
         return asdict(self)
 
 
 def write_task(case: Case, source: Path, work: Path, options: dict[str, Any]) -> Path:
-    """The file that a system's process is started with."""
+    """Write the file with which a system's process is started."""
     task = {
         **asdict(case.query),
         "sides": case.streams.sides,
         "columns": case.streams.columns,
-        "tuples": case.streams.tuples + len(case.streams.sides),  # the last one of each moves the watermark
+        "tuples": case.streams.tuples + len(case.streams.sides),  # the last tuple of each stream moves the watermark
         "source": str(source),
         "work": str(work),
         "heap": case.heap,

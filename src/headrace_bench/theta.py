@@ -1,7 +1,8 @@
-"""Joins without an equality: any predicate over time windows. Spark refuses them; Flink runs them on one task.
+"""The benchmark of joins without an equality: any predicate over time windows. Spark rejects them; Flink runs them in
+one task.
 
-Pairs are those that the windows admit, looked at or not. Constants are chosen so that a tuple finds about as many
-partners in a large window as in a small one.
+Pairs are those within the windows, whether they are compared or not. Constants are chosen so that a tuple finds about
+as many matches in a large window as in a small one.
 """
 
 from __future__ import annotations
@@ -18,36 +19,38 @@ from headrace_bench.workload import AREA, Streams, admitted_pairs
 
 SIDES = ("left", "right")
 WITHIN = 10  # seconds
-SHARE = 0.05  # of a window, in an epoch
+SHARE = 0.05  # share of a window per epoch
 FILL = round(1 / SHARE) + 1
-PARTNERS = 0.2  # found by a tuple, about
-LIMIT = 120  # seconds for a run; one that takes longer has a rate and no rank
+PARTNERS = 0.2  # approximate matches per tuple
+LIMIT = 120  # seconds for a run; a run that takes longer has a rate but no rank
 DISTANCE, OVERLAP, BAND, ARBITRARY = "distance", "overlap", "band", "arbitrary"
 PREDICATES = (DISTANCE, OVERLAP, BAND, ARBITRARY)
-LOOKED_UP = (OVERLAP, BAND)  # not every pair is compared
+LOOKED_UP = (OVERLAP, BAND)  # kinds for which not every pair is compared
 
 
 def predicate(kind: str, window: int) -> str:
-    """In the SQL that headrace, Flink and Spark have in common."""
+    """Return a predicate in the SQL that headrace, Flink and Spark have in common."""
     share = PARTNERS / window
     if kind == DISTANCE:
         square = share * AREA**2 / math.pi
         return f"(l.x - r.x) * (l.x - r.x) + (l.y - r.y) * (l.y - r.y) < {square!r}"
     if kind == BAND:
         return f"abs(l.x - r.x) <= {share * AREA / 2!r}"
-    if kind == OVERLAP:  # of [x, z]
+    if kind == OVERLAP:  # intervals [x, z]
         return "l.x < r.z and r.x < l.z"
-    return f"abs(l.x * r.y - l.y * r.x) < {share * AREA**2 / 4!r}"  # a bilinear form: no order, no box helps
+    return f"abs(l.x * r.y - l.y * r.x) < {share * AREA**2 / 4!r}"  # a bilinear form, for which no order or box helps
 
 
 def ranges(kind: str, window: int) -> str:
-    """Inequalities that the predicate implies, with room for rounding."""
+    """Return inequalities that the predicate implies, with a margin for rounding."""
     reach = PARTNERS / window * AREA
     return {BAND: f"r.x > l.x - {reach!r} and r.x < l.x + {reach!r}", OVERLAP: "l.x < r.z"}.get(kind, "")
 
 
 def case(kind: str, window: int, measured: int, settled: int = 0, heap: str = "6g") -> Case:
-    """Windows of so many tuples on each side; epochs that are measured, and before them epochs that only warm up."""
+    """Return a case with `window` tuples on each side, `measured` epochs, and `settled` further epochs that only warm
+    up.
+    """
     warm = FILL + settled
     streams = Streams(
         SIDES, window / WITHIN, WITHIN * SHARE, warm + measured, 1000, 10.0 * WITHIN, reach=PARTNERS / window * AREA / 2
@@ -58,7 +61,9 @@ def case(kind: str, window: int, measured: int, settled: int = 0, heap: str = "6
 
 
 def sized(kind: str, window: int) -> Case:
-    """With enough epochs: small ones are short, and a virtual machine takes some 20 s to compile what it runs."""
+    """Return a case with enough epochs: small epochs are short, and a virtual machine needs about 20 s to compile the
+    code.
+    """
     if window < 100_000:
         return case(kind, window, 100, 200)
     if window < 1_000_000:
@@ -67,7 +72,7 @@ def sized(kind: str, window: int) -> Case:
 
 
 def pairs_per_core(measured: JudgedCase, line: Line) -> float:
-    """Pairs per second and core, by the median round."""
+    """Return the pairs per second and core, in the median round."""
     case = measured.case
     pairs = admitted_pairs(case.streams, WITHIN, case.warm, case.streams.epochs)
     tuples = (case.streams.epochs - case.warm) * case.streams.per_epoch
@@ -96,7 +101,7 @@ def run(options: Options) -> Report:
 
 
 def _once(case: Case) -> list[str]:
-    """Flink takes minutes for any of these: all rounds for one kind, one for the others, which are as slow."""
+    """Return the families with a single round. Flink takes minutes for each kind, so only one kind gets all rounds."""
     return [] if case.facts["kind"] == ARBITRARY else [systems.FLINK.family]
 
 
@@ -105,7 +110,7 @@ def _panels(found: list[JudgedCase]) -> list[Panel]:
 
 
 def _panel(kind: str, found: list[JudgedCase]) -> Panel:
-    """Pairs per second and core over the size of the window."""
+    """Return a chart of pairs per second and core over the size of the window."""
     series: dict[str, list[tuple[int, float]]] = {}
     for measured in found:
         for line in lines(measured):

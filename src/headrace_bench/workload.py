@@ -1,8 +1,8 @@
 """The streams of a benchmark as Parquet files: one file per stream and epoch, the same bytes for the same seed.
 
-Times are whole milliseconds (Flink's event time has no more) and rise strictly from file to file, so no system may call
-a tuple late. A last file holds one tuple per stream, far
-behind all others: it moves every watermark past them, so that each system gives all of its results.
+Times are whole milliseconds (the precision of Flink's event time) and increase strictly from file to file, so no system
+treats a tuple as late. A last file contains one tuple per stream, far later than all others: it moves every watermark
+past them, so that each system emits all of its results.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
 CLOSING = -1  # key of the tuples that only move the watermark
 Values = dict[str, npt.NDArray[Any]]
-AREA = 10_000.0  # x and y are below
-ZONES = "zones"  # the folder of the table beside a stream
+AREA = 10_000.0  # x and y are below this
+ZONES = "zones"  # folder of the table that is joined with a stream
 
 
 @dataclass(frozen=True)
 class Streams:
-    """One or two streams: `rate` tuples per second of event time in each, `epochs` files of `seconds` each."""
+    """One or two streams: `rate` tuples per second of event time in each, and `epochs` files of `seconds` each."""
 
     sides: tuple[str, ...]
     rate: float
     seconds: float
     epochs: int
     keys: int
-    gap: float  # seconds from the last tuple to the one that moves the watermark: more than any window
-    reach: float | None = None  # of theta streams: mean length of the interval [x, z]
+    gap: float  # seconds from the last tuple to the one that moves the watermark; more than any window
+    reach: float | None = None  # for theta streams: mean length of the interval [x, z]
     seed: int = 7
-    hot: float = 0.0  # share of all tuples that are on key 0, beside those that are there anyway
-    zones: int = 0  # rows of a table beside the streams: boxes, and circles as large, of which a point is in one
+    hot: float = 0.0  # share of all tuples that are assigned to key 0 in addition to its own
+    zones: int = 0  # rows of a table: boxes, and circles of the same area; a point is in one on average
 
     @property
     def rows(self) -> int:
-        """Tuples in a file."""
+        """Return the tuples per file."""
         return round(self.rate * self.seconds)
 
     @property
     def per_epoch(self) -> int:
-        """Tuples in an epoch, all streams together."""
+        """Return the tuples of all streams per epoch."""
         return self.rows * len(self.sides)
 
     @property
     def tuples(self) -> int:
-        """All tuples, without those that move the watermark."""
+        """Return the number of tuples without those that move the watermark."""
         return self.per_epoch * self.epochs
 
     @property
@@ -62,7 +62,7 @@ class Streams:
         return ("ts", "key", "payload", "x", *more)
 
     def tables(self, side: str) -> Iterator[pa.Table]:
-        """A stream, file by file."""
+        """Yield the tables of a stream, file by file."""
         number = self.sides.index(side)
         rng = np.random.default_rng([self.seed, number])
         for epoch in range(self.epochs):
@@ -75,7 +75,7 @@ class Streams:
         values: Values = {
             "ts": ts.astype("datetime64[us]"),
             "key": rng.integers(0, self.keys, rows),
-            "payload": np.arange(first, first + rows),  # names the tuple
+            "payload": np.arange(first, first + rows),  # identifies the tuple
             "x": np.floor(rng.random(rows) * AREA * 8) / 8,  # sums of these are exact in any order
         }
         if self.reach is not None:
@@ -89,7 +89,7 @@ class Streams:
         return _arrow(values)
 
     def table(self) -> pa.Table:
-        """The zones: a box [x0, x1] by [y0, y1], and a place in degrees with a radius in kilometres."""
+        """Return the zones: a box [x0, x1] by [y0, y1], and a place in degrees with a radius in kilometres."""
         rng = np.random.default_rng([self.seed, len(self.sides)])
         side = AREA / np.sqrt(self.zones)
         x, y = (rng.random(self.zones) * AREA for _ in range(2))
@@ -121,7 +121,7 @@ def _arrow(values: Values) -> pa.Table:
 
 
 def write(streams: Streams, folder: Path) -> None:
-    """folder/<side>/part-00000.parquet and so on, in the order in which they are to be read."""
+    """Write folder/<side>/part-00000.parquet and so on, in reading order."""
     for side in streams.sides:
         (folder / side).mkdir(parents=True)
         for epoch, table in enumerate(streams.tables(side)):
@@ -132,14 +132,14 @@ def write(streams: Streams, folder: Path) -> None:
 
 
 def write_file(table: pa.Table, path: Path) -> None:
-    """Complete when its name appears."""
+    """Write a file atomically."""
     hidden = path.with_name(f"_{path.name}")
     pq.write_table(table, hidden, compression="snappy")
     hidden.rename(path)
 
 
 def join_files(folder: Path, sides: tuple[str, ...]) -> Path:
-    """A copy for systems that take the files of a folder in any order: one file per stream, one row group per epoch."""
+    """Copy the files for systems that read a folder in any order: one file per stream, one row group per epoch."""
     target = folder / "joined"
     for side in sides:
         (target / side).mkdir(parents=True)
@@ -155,7 +155,7 @@ def remove(folder: Path) -> None:
 
 
 def admitted_pairs(streams: Streams, window: float, begin: int, end: int) -> int:
-    """Pairs that windows of so many seconds admit, whose later tuple is in an epoch of [begin, end)."""
+    """Return the number of pairs within windows of `window` seconds whose later tuple is in an epoch of [begin, end)."""
     left, right = (_times(streams, side) for side in streams.sides)
     reach = round(window * SECOND)
     part = slice(begin * streams.rows, end * streams.rows)
@@ -165,6 +165,6 @@ def admitted_pairs(streams: Streams, window: float, begin: int, end: int) -> int
 
 
 def _times(streams: Streams, side: str) -> npt.NDArray[np.int64]:
-    """Event times of a stream; files may also be shorter than what is drawn here, never reordered."""
+    """Return the event times of a stream. Files may contain fewer tuples than generated here, but in the same order."""
     tables = list(streams.tables(side))[:-1]
     return np.concatenate([t["ts"].cast(pa.int64()).to_numpy() for t in tables])

@@ -40,7 +40,7 @@ from headrace.support.terminal_text import printable
 
 _log = logging.getLogger(__name__)
 
-REASONS = "late: below the watermark; rejected: a time that is null, beyond the year 73,000, or more than `ahead` past the largest time"
+REASONS = "late: below the watermark; rejected: a time that is null, more than 73,000 years from 1970, or more than `ahead` past the largest time"
 
 
 def collect(

@@ -1,7 +1,8 @@
-"""What adapting is worth: rates that flip, skewed keys, a load that rises and falls, a hot key. Claims, each with a verdict.
+"""The benchmark of adaptation: rates that flip, skewed keys, a load that rises and falls, a hot key. Each claim gets a
+verdict.
 
-`diffusion` and `elasticity` are counted in this process and are the same on any machine; `degree` and the first part of
-`hot key` run on Spark, in processes of their own.
+`diffusion` and `elasticity` count in this process and give the same results on any machine. `degree` and the first part
+of `hot key` run on Spark, in separate processes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Slots that follow the load: a join on Spark with slots="auto", fed in real time at a rate that rises eightfold and falls.
+"""The number of slots under a changing load: a join on Spark with slots="auto", fed in real time at a rate that rises
+eightfold and falls.
 
-The left stream keeps its rate, so the pairs that have to be compared, which are the work, rise and fall with the right one
-and not with its square.
+The left stream keeps its rate, so the number of compared pairs, which is the work, grows linearly with the rate of the
+right stream and not quadratically.
 """
 
 from __future__ import annotations
@@ -29,20 +30,20 @@ from headrace_bench.task import Query
 from headrace_demo.workloads import Uniform, Workload, ramp
 
 TIMES, STEPS = 8, 6
-PER_SECOND = 2  # files of each stream, and epochs
-ON = "l.key = r.key and greatest(l.value, r.value) > 999.9"  # which no compiled loop can look at: pairs are dear
-NEAR = 10  # epochs before and after one, that it is compared with
+PER_SECOND = 2  # files of each stream per second, and epochs per second
+ON = "l.key = r.key and greatest(l.value, r.value) > 999.9"  # no compiled loop supports it, so pairs are expensive
+NEAR = 10  # epochs before and after an epoch that it is compared with
 GRACE = 30.0  # seconds after the last file
 
 
 @dataclass(frozen=True)
 class Size:
     steady: int  # tuples per second of the left stream
-    low: int  # of the right one, at its lowest
-    step: int  # seconds that a rate lasts
+    low: int  # lowest tuples per second of the right stream
+    step: int  # seconds for which a rate lasts
     within: int  # seconds
     keys: int
-    most: int  # slots
+    most: int  # most slots
 
     @property
     def seconds(self) -> int:
@@ -50,7 +51,9 @@ class Size:
 
     @property
     def rates(self) -> tuple[float, ...]:
-        """Up, down, and its lowest rate for a while: slots are given up more slowly than taken."""
+        """Return rates that rise and fall, followed by a period at the lowest rate, because slots are removed more
+        slowly than added.
+        """
         return (*ramp(self.low, TIMES, STEPS), *[self.low] * 4)
 
     def workloads(self) -> list[Workload]:
@@ -67,10 +70,10 @@ QUICK = Size(100, 50, 1, 2, 10, 2)
 
 @dataclass(frozen=True)
 class Epoch:
-    """One epoch of the run; `decided`: decisions that took effect in it."""
+    """One epoch of the run. `decided`: the number of decisions that took effect in it."""
 
     epoch: int
-    at: float  # wall clock at its end
+    at: float  # wall-clock time at its end
     taken: int
     milliseconds: float
     slots: int
@@ -79,15 +82,15 @@ class Epoch:
 
 @dataclass(frozen=True)
 class Course:
-    """A run over the ramp."""
+    """The course of a run over the ramp."""
 
     epochs: list[Epoch]
-    offered: list[tuple[float, float]]  # wall clock, tuples per second
-    differing: int  # results that are missing or wrong
+    offered: list[tuple[float, float]]  # (wall-clock time, tuples per second)
+    differing: int  # missing and wrong results
 
 
 def reversals(slots: Sequence[int]) -> int:
-    """How often more became fewer, or fewer more.
+    """Return how often the direction of change reversed.
 
     >>> reversals([1, 2, 2, 3, 2, 1]), reversals([1, 2, 1, 2])
     (1, 2)
@@ -97,7 +100,7 @@ def reversals(slots: Sequence[int]) -> int:
 
 
 def longest_after_a_decision(epochs: Sequence[Epoch]) -> float:
-    """Of the epochs in which a decision took effect, the longest, in medians of the epochs around it; 0: there was none."""
+    """Return the longest epoch in which a decision took effect, relative to the median of the epochs around it, or 0."""
     found = [0.0]
     for index, each in enumerate(epochs):
         near = [*epochs[max(0, index - NEAR) : index], *epochs[index + 1 : index + 1 + NEAR]]
@@ -131,7 +134,7 @@ def followed(size: Size) -> Course:
 
 
 def _stage(size: Size, staged: Path) -> list[list[Path]]:
-    """All files, by the moment in which they are to appear."""
+    """Write all files. Return their names by the moment at which they appear."""
     for workload in size.workloads():
         workload.write(staged / workload.name, size.seconds, files_per_second=PER_SECOND)
     by_side = [sorted(p.relative_to(staged) for p in (staged / side).glob("*.parquet")) for side in SIDES]
@@ -139,7 +142,7 @@ def _stage(size: Size, staged: Path) -> list[list[Path]]:
 
 
 def _show(staged: Path, shown: Path, names: Sequence[Path]) -> None:
-    """The first file of each stream is there when the run begins."""
+    """Make the first file of each stream visible before the run begins."""
     for name in names:
         (shown / name).parent.mkdir(parents=True)
         (staged / name).rename(shown / name)
@@ -170,7 +173,7 @@ def _epochs(work: Path) -> list[Epoch]:
 
 
 def _differing(size: Size, shown: Path, out: Path) -> int:
-    """Results that DuckDB finds over the same files and the run did not give, or the other way round."""
+    """Return the number of results that only DuckDB, over the same files, or only the run found."""
     left, right = (f"read_parquet('{shown / side}/*.parquet')" for side in SIDES)
     reach = f"interval {size.within} seconds"
     on = f"{ON} and r.ts between l.ts - {reach} and l.ts + {reach}"
@@ -216,7 +219,7 @@ def _claims(epochs: Sequence[Epoch], differing: int) -> list[Claim]:
 
 
 def _grid(epochs: Sequence[Epoch]) -> Grid:
-    """By number of slots, in the order of time."""
+    """Return a table by number of slots, in order of time."""
     stretches: list[list[Epoch]] = []
     for each in epochs:
         if stretches and stretches[-1][0].slots == each.slots:

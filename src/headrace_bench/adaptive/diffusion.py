@@ -1,8 +1,8 @@
-"""A join on any predicate whose streams change places: what slots read under every policy.
+"""Reads by the slots of a join without an equality whose streams change places, under every policy.
 
-Rates are 1:8, then 8:1, and so on. A read is one tuple in one slot: a new tuple that is delivered to the slot, or a tuple
-of the windows that the slot reads to meet the new ones. Theorem 2 of the load diffusion paper says what a slot is spared
-when the master stream is spread over k of them; it is checked with streams whose rates stay as they are.
+The rates are 1:8, then 8:1, and so on. A read is one tuple in one slot: a new tuple that is sent to the slot, or a
+window tuple that the slot reads to join it with new ones. Theorem 2 of the load diffusion paper gives the reads that a
+slot saves when the master stream is spread over k slots. It is checked with streams of constant rates.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from headrace_bench.report import Grid, Panel, Series, number
 from headrace_demo.workloads import Workload
 
 POLICIES: tuple[Diffusion, ...] = ("ssp", "adaptive-ssp", "grid", "ragged")
-TIMES = 8  # as many tuples in the faster stream
-MERGED = 40  # seconds: blocks are merged, and expire later than their oldest tuples
+TIMES = 8  # factor between the rates of the two streams
+MERGED = 40  # seconds; long windows, whose blocks are merged and expire later than their oldest tuples
 ON = "l.value + r.value > 1990"  # true of one pair in 20,000
 
 
@@ -31,24 +31,26 @@ ON = "l.value + r.value > 1990"  # true of one pair in 20,000
 class Size:
     rate: int  # tuples per second and epoch of the slower stream
     phases: int
-    epochs: int  # in a phase
+    epochs: int  # per phase
     within: int  # seconds
     slots: int
 
 
 FULL = Size(100, 4, 30, 10, 8)
 QUICK = Size(20, 2, 15, 2, 4)
-SHORT = 5  # seconds: windows of so few epochs that their blocks are not merged
+SHORT = 5  # seconds; windows of so few epochs that their blocks are not merged
 
 
 @dataclass(frozen=True)
 class Course:
-    """One policy: reads per epoch, shapes per epoch, and the reorganisations after each flip until nothing changed."""
+    """The course of one policy: reads and shapes per epoch, and the reorganisations after each flip until nothing
+    changed.
+    """
 
     policy: str
     reads: list[int]
     shapes: list[str]
-    slots: int  # that had something to do in the last epoch
+    slots: int  # slots with work in the last epoch
     settled: list[int]
 
     @property
@@ -58,10 +60,10 @@ class Course:
 
 @dataclass(frozen=True)
 class Saved:
-    """What a slot is spared beside a single slot, in tuples: measured, and as theorem 2 has it."""
+    """The tuples that a slot saves compared with a single slot: measured, and by theorem 2."""
 
     slots: int
-    within: int  # seconds, which are epochs
+    within: int  # seconds, equal to the number of epochs
     memory: float
     memory_predicted: float
     bandwidth: float
@@ -112,9 +114,9 @@ def shown(layout: Rectangles) -> str:
 
 
 def saved(size: Size, within: int, counts: Sequence[int]) -> list[Saved]:
-    """For each number of slots; the left stream, which is the master, is the faster one."""
+    """Return the savings for each number of slots. The left stream is the master and the faster one."""
     rate = size.rate * TIMES
-    measured = 2 * within  # epochs, behind as many that fill the windows and let merged blocks take turns
+    measured = 2 * within  # epochs; as many before them fill the windows
     alone, *others = (_per_slot(size.rate, within, measured, count) for count in (1, *counts))
     return [
         Saved(
@@ -130,7 +132,7 @@ def saved(size: Size, within: int, counts: Sequence[int]) -> list[Saved]:
 
 
 def _per_slot(rate: int, within: int, measured: int, slots: int) -> tuple[float, float]:
-    """New tuples that a slot receives in an epoch, and tuples of the windows that it opens."""
+    """Return the new tuples that a slot receives per epoch, and the window tuples that it reads."""
     streams = [
         Workload(r, arrivals="fixed", name=side) for side, r in zip(local.SIDES, (rate * TIMES, rate), strict=True)
     ]

@@ -1,10 +1,10 @@
-"""Groups that move until slots have equal work: the busiest slot over the mean, one reorganisation after another.
+"""Moves of groups until slots have equal work: the busiest slot relative to the mean, after each reorganisation.
 
-By tuples: an aggregate over skewed keys in the real engine; loads are counted from its input and from the layout that each
-epoch had, not taken from the controller. By pairs: what a join has to compare, from counts of the same kind of keys, driven
-through the functions that the controller calls. A nested loop compares all pairs of a group, nL * nR of them; an equality
-join those of equal keys, the sum of nL * nR over the keys of the group, which is far more uneven: a key has no neighbours
-that would make up for it.
+By tuples: an aggregate over skewed keys in the real engine. Loads are counted from its input and the layout of each
+epoch, not taken from the controller. By pairs: the comparisons of a join, from counts of the same kind of keys,
+processed by the functions that the controller calls. A nested loop compares all nL * nR pairs of a group. An equality
+join compares only pairs of equal keys, the sum of nL * nR over the keys of a group, which is far more uneven because a
+single key dominates.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Counts = npt.NDArray[np.float64]
 @dataclass(frozen=True)
 class Size:
     rate: int  # tuples per second and epoch of the aggregate
-    window: int  # tuples of a side, of which pairs are counted
+    window: int  # tuples on each side of the join, whose pairs are counted
 
 
 FULL = Size(5_000, 900_000)
@@ -50,14 +50,14 @@ QUICK = Size(500, 50_000)
 
 @dataclass(frozen=True)
 class Course:
-    """The busiest slot over the mean, at the beginning and after each reorganisation."""
+    """The busiest slot relative to the mean, at the beginning and after each reorganisation."""
 
     name: str
     ratios: list[float]
 
 
 def counts(keys: Any) -> Counts:
-    """Tuples by group."""
+    """Return the number of tuples by group."""
     found = groups_of(pa.table({"key": keys}), ["key"], GROUPS)
     return np.bincount(found, minlength=GROUPS).astype(np.float64)
 
@@ -66,7 +66,7 @@ def counts(keys: Any) -> Counts:
 
 
 def by_tuples(name: str, rate: int, owner: Sequence[int] | None = None) -> Course:
-    """From the table that hashing gives, or from another."""
+    """Run the aggregate from the default table of groups, or from `owner`."""
     workload = Workload(rate, BModel(BY_TUPLES), name="stream")
     tables = list(local.epochs([workload], (TURNS + 1) * EVERY))
 
@@ -74,7 +74,7 @@ def by_tuples(name: str, rate: int, owner: Sequence[int] | None = None) -> Cours
         if owner is not None:
             run.driver.control.layouts[run.plan.operators[0].name] = Diagonal(tuple(owner), SLOTS)
 
-    # a median needs the tuples themselves, so slots get tuples and not partial results
+    # a median needs the tuples themselves, so slots receive no partials
     query = local.stream("stream").aggregate(by=["key"], window="1 second", middle="median(value)")
     found = local.drive(query, tables, begin=begin, slots=SLOTS, groups=GROUPS)
     loads = [counts(each["stream"]["key"]) for each in tables]
@@ -93,7 +93,7 @@ def _ratio(layout: object, load: Counts) -> float:
 
 @dataclass(frozen=True)
 class Pairs:
-    """Tuples of either side by group, and what their pairs are to the slots."""
+    """The tuples of each side by group, and the load of their pairs."""
 
     name: str
     left: Counts
@@ -102,7 +102,7 @@ class Pairs:
 
 
 def windows(name: str, window: int, keys: int, *, equal: bool) -> Pairs:
-    """Two windows of skewed keys; `equal`: pairs of equal keys, else all pairs of a group."""
+    """Return two windows of skewed keys. `equal`: count pairs of equal keys; otherwise all pairs of a group."""
     drawn = [BModel(BY_PAIRS, keys).draw(np.random.default_rng([1, side]), window) for side in (0, 1)]
     left, right = map(counts, drawn)
     if not equal:
@@ -115,7 +115,7 @@ def windows(name: str, window: int, keys: int, *, equal: bool) -> Pairs:
 
 
 def reorganised(pairs: Pairs, *, split: bool) -> list[float]:
-    """As the controller does it, on loads that stay as they are."""
+    """Return the ratios under the controller's functions with a constant load."""
     load, state = pairs.load.tolist(), (pairs.left + pairs.right).tolist()
     sides = list(zip(pairs.left.tolist(), pairs.right.tolist(), strict=True))
     owner, splits = list(Diagonal.even(GROUPS, SLOTS).owner), tuple[HotGroup, ...]()
@@ -129,7 +129,7 @@ def reorganised(pairs: Pairs, *, split: bool) -> list[float]:
 
 
 def by_pairs(pairs: Pairs) -> list[Course]:
-    """Moves of groups, and moves with hot groups split; both begin with hashing."""
+    """Return the courses with moves only, and with hot groups spread as well. Both start with the default table."""
     return [
         Course(f"{pairs.name}, groups move", reorganised(pairs, split=False)),
         Course(f"{pairs.name}, hot ones split", reorganised(pairs, split=True)),

@@ -1,7 +1,8 @@
-"""Half of all tuples on one key: comparing its pairs is the work, and a hash table of groups puts all of it into one slot.
+"""A hot key with half of all tuples: comparing its pairs is the work, and a hash table of groups assigns it to one
+slot.
 
-At full speed on Spark: the controller, which splits the group of the key, beside a static table; and, where there is less
-to compare, beside Spark's own join. In this process: a hot key that moves, and how soon the split follows.
+At full speed on Spark: the controller, which spreads the key's group, compared with a static table, and at a lower rate
+with Spark's own join. In this process: a hot key that changes, and how soon the spread group follows.
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ from headrace_bench.workload import Streams
 from headrace_demo.workloads import Hot, Uniform, Workload
 
 SHARE = 0.5  # of all tuples
-KEYS = 100_000  # of the others
+KEYS = 100_000  # number of other keys
 ON = "l.key = r.key and l.x + r.x > 19990"  # true of one pair in two million
-IMPLIED = "l.x > 9990 and r.x > 9990"  # since x is below 10,000
+IMPLIED = "l.x > 9990 and r.x > 9990"  # because x is below 10,000
 MOVING_ON = "l.key = r.key and l.value + r.value > 1990"
 WATCHED = ("busiest", "task_milliseconds", "milliseconds")
-LIMIT = 300  # seconds for a run; one that takes longer has a rate and no rank
-GROUPS, SLOTS = 64, 4  # of the part in this process
+LIMIT = 300  # seconds for a run; a run that takes longer has a rate but no rank
+GROUPS, SLOTS = 64, 4  # for the part in this process
 
 
 @dataclass(frozen=True)
 class Size:
-    rate: int  # tuples per second and epoch of each stream, where comparing is the work
-    beside_spark: int  # the same, where Spark can be measured
+    rate: int  # tuples per second and epoch of each stream
+    beside_spark: int  # the same for the comparison with Spark
     within: int  # seconds
     warm: int  # epochs
     measured: int
-    moving: int  # tuples per second of each stream whose hot key moves
-    every: int  # epochs between two moves
+    moving: int  # tuples per second of each stream with the changing hot key
+    every: int  # epochs between two changes
     moves: int
 
 
@@ -58,7 +59,7 @@ QUICK = Size(100, 60, 2, 8, 4, 60, 10, 2)
 
 
 def case(name: str, rate: int, size: Size, times: int = 1) -> Case:
-    """times: so many times as many epochs, where they are short."""
+    """Return a case. `times` multiplies the number of epochs, for short epochs."""
     sides, warm = ("left", "right"), times * size.warm
     streams = Streams(sides, rate, 1, warm + times * size.measured, KEYS, 10.0 * size.within, seed=7, hot=SHARE)
     query = Query("join", on=ON, within=size.within, ranges=IMPLIED)
@@ -66,12 +67,12 @@ def case(name: str, rate: int, size: Size, times: int = 1) -> Case:
 
 
 def watched(system: System) -> System:
-    """With its slots looked at: the same on a busy machine, where throughput says little."""
+    """Return the system with records of its slots, which are meaningful even on a busy machine."""
     return replace(system, options={**system.options, "watch": True})
 
 
 def speed_up(measured: JudgedCase) -> float | None:
-    """How many times as fast the controller is as a static table."""
+    """Return how many times faster the controller is than a static table."""
     found = {line.system: line for line in summary.lines(measured) if line.ok}
     ours, other = (found.get(system.name) for system in (systems.HEADRACE, systems.HEADRACE_STATIC))
     return ours.rate / other.rate if ours and other else None
@@ -82,7 +83,9 @@ def speed_up(measured: JudgedCase) -> float | None:
 
 @dataclass(frozen=True)
 class Course:
-    """Reorganisations after each move until the split had followed; the busiest slot's pairs over the mean, by epoch."""
+    """The reorganisations after each change until the group was spread, and the busiest slot's pairs relative to the
+    mean, by epoch.
+    """
 
     followed: list[int]
     adapted: list[float]
@@ -111,9 +114,9 @@ def moving(size: Size) -> Course:
 
 
 def following(layouts: Sequence[Diagonal], move: int, end: int, hot: int) -> int:
-    """Reorganisations from a move to the first epoch in which the group of the new hot key is split.
+    """Return the reorganisations from a change until the group of the new hot key is spread over slots.
 
-    When that is not before `end`, one more than there were.
+    If that does not happen before `end`, return one more than there were.
     """
     split = next((epoch for epoch in range(move, end) if hot in layouts[epoch].grid_of), None)
     return local.reorganisations(move, end) + 1 if split is None else local.reorganisations(move, split)
@@ -161,7 +164,7 @@ def _claims(measured: JudgedCase, moved: Course) -> list[Claim]:
 
 
 def _busiest(measured: JudgedCase) -> Grid:
-    """What its slots do, of every system that was watched."""
+    """Return the work of the slots for each watched system."""
     found = [line for line in summary.lines(measured) if line.ok and all(o.per_epoch for o in line.outcomes)]
     rows = [
         [line.system, *(f"{statistics.median(o.per_epoch[name] for o in line.outcomes):.3g}" for name in WATCHED)]

@@ -1,6 +1,6 @@
-"""Epoch after epoch in this process: the real driver, stages and controller, without Spark and without a clock.
+"""Epochs in this process: the real driver, stages and controller, without Spark or a clock.
 
-What is read off here are counts and layouts, so a busy machine changes nothing about them.
+Only counts and layouts are read from these runs, so a busy machine does not affect the results.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ Tables = Mapping[str, pa.Table]
 
 
 def stream(name: str) -> Stream:
-    """A stream of made-up tuples, without the text that only makes them longer."""
+    """Return a stream of generated tuples without their payload."""
     return table_stream(NEEDED.empty_table(), name=name)
 
 
 def epochs(workloads: Sequence[Workload], seconds: int) -> Iterable[Tables]:
-    """An epoch per second."""
+    """Yield one epoch per second."""
     for tables in zip(*(w.tables(seconds) for w in workloads), strict=True):
         yield {w.name: table.select(COLUMNS) for w, table in zip(workloads, tables, strict=True)}
 
@@ -46,7 +46,7 @@ def drive(
     begin: Callable[[LocalRun], object] = lambda run: None,
     **options: Any,
 ) -> list[Manifest]:
-    """The manifest of every epoch; `begin` may arrange something before the first."""
+    """Run the query and return the manifest of every epoch. `begin` is called before the first epoch."""
     found: list[Manifest] = []
     with scratch("local") as folder:
         run = LocalRun(query, Path(folder), store=StateStore.open(folder, fsync=False), **options)
@@ -62,19 +62,19 @@ def drive(
 
 
 def sent_and_read(manifests: Sequence[Manifest]) -> list[tuple[int, int]]:
-    """Per epoch: (tuple, slot) deliveries of new tuples, and tuples of the windows that slots read."""
+    """Return per epoch the deliveries of new tuples to slots, and the window tuples that slots read."""
     works = [WorkTotals.from_json(m.work).counts for m in manifests]
     totals = [(sum(map(sum, w.sent.values())), sum(w.read.values())) for w in works]
     return [(b[0] - a[0], b[1] - a[1]) for a, b in pairwise([(0, 0), *totals])]
 
 
 def layouts(manifests: Sequence[Manifest]) -> list[dict[str, Any]]:
-    """The layout that the only operator had in every epoch."""
+    """Return the layout of the only operator in every epoch."""
     return [next(iter(m.layouts.values())) for m in manifests]
 
 
 def reorganisations(begin: int, end: int, every: int = EVERY) -> int:
-    """How many of the epochs [begin, end) end with a reorganisation.
+    """Return how many of the epochs [begin, end) end with a reorganisation.
 
     >>> reorganisations(0, 5), reorganisations(3, 5), reorganisations(5, 9)
     (1, 1, 0)
@@ -83,6 +83,8 @@ def reorganisations(begin: int, end: int, every: int = EVERY) -> int:
 
 
 def settling(found: Sequence[Any], flip: int, end: int, every: int = EVERY) -> int:
-    """Reorganisations from a change of the input in epoch `flip` to the last change of the layout before `end`."""
+    """Return the reorganisations from a change of the input in epoch `flip` to the last change of the layout before
+    `end`.
+    """
     last = max((n for n in range(flip + 1, end) if found[n] != found[n - 1]), default=flip)
     return reorganisations(flip, last, every)

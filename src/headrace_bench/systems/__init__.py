@@ -1,4 +1,4 @@
-"""The systems side by side, and how the process of each is started."""
+"""The compared systems, and how the process of each is started."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from headrace_bench.systems import flink
 STORES = "org.apache.spark.sql.execution.streaming.state."
 PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 ROCKSDB = {"spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true"}
-SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}  # as headrace has it; quicker than Spark's default
-NEWEST = {"spark.sql.streaming.join.stateFormatVersion": "4"}  # the newest that Spark 4.3 takes
+SOCKETS = {"spark.python.unix.domain.socket.enabled": "true"}  # as in headrace; faster than Spark's default
+NEWEST = {"spark.sql.streaming.join.stateFormatVersion": "4"}  # the newest format that Spark 4.3 supports
 
 
 @dataclass(frozen=True)
 class System:
-    """One contender. Contenders of a family are variants of one product, which is ranked by its best."""
+    """One contender. Contenders of a family are variants of one product, which is ranked by its best variant."""
 
     name: str
     family: str
@@ -28,14 +28,14 @@ class System:
     options: Mapping[str, Any] = field(default_factory=dict)  # added to the task
 
     def command(self, task: Path, heap: str) -> tuple[list[str], dict[str, str]]:
-        """What to run, and its environment."""
+        """Return the command to run and its environment."""
         if self.family == "Flink":
             return flink.command(task), flink.environment(heap)
         return [sys.executable, "-m", f"headrace_bench.systems.{self.module}", str(task)], dict(os.environ)
 
     @property
     def reads_one_file(self) -> bool:
-        """Flink reads the files of a folder in any order: it is handed a copy with one file per stream."""
+        """Return whether the system needs one file per stream. Flink reads the files of a folder in any order."""
         return self.family == "Flink"
 
 
@@ -45,12 +45,14 @@ def _spark(name: str, store: str, settings: Mapping[str, str], **options: Any) -
 
 
 def strategy(name: str) -> System:
-    """headrace under a strategy, with its epochs counted; a family of its own, since strategies are ranked."""
+    """Return headrace under a strategy, with counts per epoch. Each is a separate family, because strategies are
+    ranked.
+    """
     return System(name, name, "headrace_job", {"strategy": name, "count": True})
 
 
 def under(name: str, policy: Mapping[str, Any]) -> System:
-    """headrace with other rules for its controller; a family of its own, since it is ranked beside the usual one."""
+    """Return headrace with another policy. It is a separate family, because it is ranked against the default."""
     return System(name, name, "headrace_job", {"policy": dict(policy)})
 
 
@@ -64,7 +66,8 @@ SPARK_NEWEST = _spark("Spark, default store, join format 4", "HDFSBacked", NEWES
 SPARK_ROCKSDB_NEWEST = _spark("Spark, RocksDB, join format 4", "RocksDB", ROCKSDB | NEWEST)
 SPARK_PANDAS = _spark("Spark, transformWithStateInPandas", "RocksDB", ROCKSDB | SOCKETS, rows_as="pandas")
 SPARK_ROWS = _spark("Spark, transformWithState (rows)", "RocksDB", ROCKSDB | SOCKETS, rows_as="rows")
-BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}  # that its Python is handed; 10,000 by default
+# rows per batch for Spark's Python workers; the default is 10,000
+BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "65536"}
 SPLITTING = {**SOCKETS, **BATCHES}
 SPARK_SPLIT = System("Spark", "Spark", "spark_split", {"spark": SPLITTING, "in_sequence": False})
 SPARK_IN_SEQUENCE = System("Spark, sorted", "Spark", "spark_split", {"spark": SPLITTING, "in_sequence": True})

@@ -1,7 +1,7 @@
-"""Spark's own connectors: jars that pip does not bring, fetched by Maven on first use, found again later.
+"""Spark's own connectors: jars that Maven downloads on first use, because pip does not install them.
 
-HEADRACE_CONNECTORS names another place for them. The versions are those that work together on Spark 4.3: its connector is the one
-of 4.2, with the token provider of 4.0 and the client that goes with them.
+HEADRACE_CONNECTORS names another folder for them. The versions are those that work together on Spark 4.3: its connector
+is the one of 4.2, with the token provider of 4.0 and the matching client.
 """
 
 from __future__ import annotations
@@ -32,17 +32,19 @@ def home() -> Path:
 
 
 def settings() -> dict[str, str]:
-    """For a session that has them."""
+    """Return settings for a session that uses the connectors."""
     found = sorted(str(jar) for jar in home().glob("*.jar"))
     return {"spark.jars": ",".join(found), "spark.driver.extraClassPath": ":".join(found)}
 
 
 def prepare(say: Say) -> None:
-    """Get what is missing; the folder gets its name when all is in it."""
+    """Download missing jars. The folder gets its name when it is complete."""
     if len(list(home().glob("*.jar"))) == len(JARS):
         return
     if shutil.which("mvn") is None:
-        raise HeadraceError("Spark's connectors come by Maven, and there is no mvn; Debian: apt-get install maven")
+        raise HeadraceError(
+            "Spark's connectors are downloaded with Maven, but mvn is not installed; on Debian run apt-get install maven"
+        )
     say(f"Spark's connectors: getting {len(JARS)} jars from Maven Central into {home()} (once)")
     home().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home().parent) as folder:
@@ -57,7 +59,7 @@ def prepare(say: Say) -> None:
 
 
 def _pom() -> str:
-    """Every jar by itself: what they would bring with them is Spark's already."""
+    """Return a POM with every jar and no transitive dependencies, which Spark already has."""
     each = [dict(zip(("groupId", "artifactId", "version"), jar.split(":"), strict=True)) for jar in JARS]
     wanted = "".join(
         f"<dependency>{''.join(f'<{tag}>{text}</{tag}>' for tag, text in jar.items())}{ALONE}</dependency>"

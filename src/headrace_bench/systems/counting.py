@@ -1,7 +1,7 @@
-"""What Spark did for every epoch of a run, read once from its status store when the run is over.
+"""Spark's work for every epoch of a run, read once from its status store after the run.
 
-An epoch is one Spark job with at least one exchange; no other job of a run has one. Nothing is asked of Spark while it
-is measured: it is only told to remember all of its jobs.
+An epoch is one Spark job with at least one exchange, and no other job of a run has one. Spark is not queried during the
+measurement; it is only configured to remember all jobs.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ REMEMBER = {"spark__ui__retainedJobs": "100000", "spark__ui__retainedStages": "1
 
 
 def epochs(context: Any, seen: Sequence[tuple[int, EpochSummary]]) -> list[dict[str, float]]:
-    """For every epoch, in order: the tuples that were in after it, its own figures and Spark's."""
+    """Return for every epoch, in order: the tuples so far, its own figures and Spark's."""
     jobs = [job for job in _jobs(context) if job["shuffles"]]
     if len(jobs) != len(seen):
-        raise HeadraceError(f"{len(seen)} epochs were seen and {len(jobs)} Spark jobs: they cannot be told apart")
+        raise HeadraceError(
+            f"{len(seen)} epochs were seen and {len(jobs)} Spark jobs: the epochs cannot be matched with jobs"
+        )
     return [{"tuples": tuples, **_own(last), **job} for (tuples, last), job in zip(seen, jobs, strict=True)]
 
 
@@ -33,9 +35,9 @@ def _own(last: EpochSummary) -> dict[str, float]:
 
 
 def _jobs(context: Any) -> list[dict[str, int]]:
-    """By number, which is their order."""
+    """Return the jobs by number, which is their order."""
     scala = context._jsc.sc()
-    scala.listenerBus().waitUntilEmpty()  # the store is filled behind the jobs' back
+    scala.listenerBus().waitUntilEmpty()  # the store is filled asynchronously
     store = scala.statusStore()
     return [_job(store, job) for job in sorted(_each(store.jobsList(None)), key=lambda job: int(job.jobId()))]
 

@@ -1,7 +1,7 @@
-"""Flink's own virtual environment: made on first use, found again later.
+"""Flink's own virtual environment, created on first use.
 
-HEADRACE_FLINK_VENV names another place for it. The Parquet format comes from Maven Central, the Hadoop classes that it
-needs from the jars that pyspark ships.
+HEADRACE_FLINK_VENV names another folder for it. The Parquet format comes from Maven Central, and the Hadoop classes
+that it needs from the jars that pyspark contains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Say = Callable[[str], object]
 
 
 def home() -> Path:
-    """The virtual environment."""
+    """Return the folder of the virtual environment."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return Path(os.environ.get("HEADRACE_FLINK_VENV") or cache / "headrace" / f"flink-{VERSION}")
 
@@ -36,7 +36,7 @@ def jar_folder() -> Path:
 
 
 def prepare(say: Say) -> str:
-    """Make what is missing; the version that is there."""
+    """Install what is missing. Return the installed version."""
     if not python().exists():
         say(f"Flink {VERSION}: making its virtual environment in {home()} (once)")
         _run([sys.executable, "-m", "venv", str(home())])
@@ -71,7 +71,9 @@ def _run(command: list[str]) -> None:
     done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()[-3:]
-        msg = f"Flink could not be set up: {' '.join(command[:4])} ...: {' '.join(said)}; --no-flink leaves it out"
+        msg = (
+            f"Flink could not be set up: {' '.join(command[:4])} ...: {' '.join(said)}; use --no-flink to leave it out"
+        )
         raise HeadraceError(msg)
 
 

@@ -1,11 +1,12 @@
-"""A benchmark query in Flink SQL on a local mini cluster. Runs with the Python of Flink's own environment: no headrace here.
+"""A benchmark query in Flink SQL on a local mini cluster. It runs with the Python of Flink's environment, without
+headrace.
 
     python flink_job.py task.json
 
-Streaming mode, event time, one Parquet file per stream (a folder of several would be read in any order), a Parquet sink
-that commits with each checkpoint. Progress is what the join has taken in (of an aggregate: what its sources have handed
-on, as its first half runs with them), as Flink's own metrics have it. A checkpoint every 30 s is rare, beside systems
-that commit every epoch: that is in Flink's favour.
+It uses streaming mode, event time, one Parquet file per stream (several files of a folder would be read in any order),
+and a Parquet sink that commits with each checkpoint. Progress is the number of tuples that the join has received (for
+an aggregate, that its sources have emitted), from Flink's own metrics. A checkpoint every 30 s is rare compared with
+systems that commit every epoch, which favours Flink.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, TableEnvironment
 from pyflink.version import __version__ as flink_version
 
-TYPES = {"ts": "TIMESTAMP_LTZ(3)", "key": "BIGINT", "payload": "BIGINT"}  # others are doubles
+TYPES = {"ts": "TIMESTAMP_LTZ(3)", "key": "BIGINT", "payload": "BIGINT"}  # other columns are doubles
 POLL = 0.1
 COUNTED = {"join": ("IntervalJoin", "].numRecordsIn"), "aggregate": ("Source", "].numRecordsOut")}
-OWN = ("execution.checkpointing.dir", "rest.bind-port")  # settings that differ from run to run
+OWN = ("execution.checkpointing.dir", "rest.bind-port")  # settings that differ between runs
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 
 
@@ -72,17 +73,19 @@ def sink(table: TableEnvironment, task: dict[str, Any], columns: list[tuple[str,
 
 
 def interval(seconds: int) -> str:
-    """Up to a day; INTERVAL '600' SECOND is more than Flink's two digits."""
+    """Return an interval of up to a day, because INTERVAL '600' SECOND exceeds Flink's two digits."""
     return f"INTERVAL '0 {seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}' DAY TO SECOND"
 
 
 def column(side: str, name: str) -> str:
-    """A sink takes one event time at most: both become plain timestamps."""
+    """Return a column of a side. Both event times become plain timestamps, because a sink accepts only one."""
     return f"CAST({side}.ts AS {TYPES['ts']})" if name == "ts" else f"{side}.`{name}`"
 
 
 def join(table: TableEnvironment, task: dict[str, Any]) -> str:
-    """An interval join needs an equality: a predicate without one is joined on a constant, which is one task's work."""
+    """Return the SQL of an interval join, which needs an equality: without one, it joins on a constant, in a single
+    task.
+    """
     names = task["columns"]
     sink(table, task, [(f"{side}_{name}", TYPES.get(name, "DOUBLE")) for side in "lr" for name in names])
     sides = [f"(SELECT *, 1 AS same FROM `{name}`)" for name in task["sides"]]
@@ -106,7 +109,7 @@ def aggregate(table: TableEnvironment, task: dict[str, Any]) -> str:
 
 
 class Metrics:
-    """How many tuples have come through, from the REST interface of the mini cluster."""
+    """The number of processed tuples, from the REST interface of the mini cluster."""
 
     def __init__(self, url: str, job: str, kind: str) -> None:
         self.jobs = f"{url}/jobs/{job}"
@@ -132,7 +135,7 @@ class Metrics:
 
 
 def follow(metrics: Metrics, points: Any) -> int:
-    """Write down how far the job is until it ends, and its cluster with it."""
+    """Record the progress of the job until the job and its cluster end."""
     last = -1
     with contextlib.suppress(OSError):
         while metrics.get()["state"] not in ENDED:
@@ -168,9 +171,9 @@ def main(path: str) -> None:
     )
     with (work / "points").open("a") as points:
         last = follow(metrics, points)
-        result.wait()  # raises what ended the job
+        result.wait()  # raises the error that ended the job
         if last < task["tuples"]:
-            record(points, task["tuples"])  # the end came between two looks
+            record(points, task["tuples"])  # the job ended between two polls
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ POLL = 0.005
 
 
 def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
-    """The query of a task; with more than one operator, the first is followed by joins of its result with a source."""
+    """Return the query of a task. With several operators, joins of the result with a source follow the first one."""
     if task["kind"] == "aggregate":
         window, every = f"{task['window']} seconds", f"{task['every']} seconds"
         return sources[0].aggregate(by=["key"], window=window, every=every, n="count(*)", mean="avg(x)")
@@ -44,7 +44,7 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
 
 
 def split(task: dict[str, Any], stream: hr.Stream) -> hr.Stream:
-    """By the rules of the task, or by key."""
+    """Split the stream by the rules of the task, or by key."""
     rules = {"route": task["route"], "broadcast": task["broadcast"]} if task["kind"] == "split" else {"by": ["key"]}
     applied: hr.Stream = stream.split(task["substreams"], **rules).apply(processor(task))
     return applied
@@ -60,7 +60,7 @@ def processor(task: dict[str, Any]) -> hr.Processor:
 
 
 def figure_8(left: hr.Stream, right: hr.Stream, window: str, within: str) -> hr.Stream:
-    """Eight operators over whole numbers, three of them stateful, two of these by the same key."""
+    """Return eight operators over whole numbers, three of them stateful and two of these by the same key."""
     counted = (
         left.map("key", value="payload % 1000")
         .filter("value >= 100")
@@ -77,16 +77,16 @@ def figure_8(left: hr.Stream, right: hr.Stream, window: str, within: str) -> hr.
 
 @dataclass(frozen=True)
 class Seen:
-    """A run after one of its epochs."""
+    """The state of a run after one of its epochs."""
 
-    tuples: int  # in so far
+    tuples: int  # tuples in so far
     last: EpochSummary
-    busy: tuple[float, ...]  # by slot: share of its time, lately
-    at: float  # wall clock, when it was first seen
+    busy: tuple[float, ...]  # recent share of time in which each slot works
+    at: float  # wall-clock time when it was first seen
 
 
 def follow(run: Run, task: dict[str, Any]) -> list[Seen]:
-    """Write down how far the run is after each epoch, until all is in or we are told to stop; gives all epochs."""
+    """Record the progress after each epoch until all tuples are in or the run must stop. Return all epochs."""
     seen: dict[int, Seen] = {}
 
     def look() -> int:
@@ -106,7 +106,9 @@ def follow(run: Run, task: dict[str, Any]) -> list[Seen]:
 
 
 def watched(seen: list[Seen], decisions: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """How a run adapted: slots, the busiest over their mean, tuples, time, and decisions that took effect, by epoch."""
+    """Return for each epoch the slots, the busiest slot relative to the mean, tuples, times and the decisions that took
+    effect.
+    """
     decided = Counter(decision["epoch"] + 1 for decision in decisions)
     return [
         {
@@ -125,7 +127,7 @@ def watched(seen: list[Seen], decisions: list[dict[str, Any]]) -> list[dict[str,
 
 
 def begun(spark: Any, task: dict[str, Any], work: Path) -> Run:
-    """The query of a task at work on its source."""
+    """Start the query of a task on its source."""
     folder, per_epoch = Path(task["source"]), task["files_per_epoch"]
     sources = [hr.files(spark, folder / s, time="ts", files_per_epoch=per_epoch, name=s) for s in task["sides"]]
     return build(task, sources).start(
@@ -144,7 +146,7 @@ def settings(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def rehearse(spark: Any, task: dict[str, Any]) -> None:
-    """Run it over little first, where that is asked for: what is measured then has been compiled."""
+    """Run the query on little data first, if requested, so that the code is compiled before the measurement."""
     if (little := task.get("rehearsal")) is not None:
         with begun(spark, {**task, **little}, Path(task["work"]) / "rehearsal") as run:
             while run.progress.tuples_in < little["tuples"]:

@@ -1,5 +1,5 @@
-"""Counts and sessions as processors, as a user of headrace writes them: one `get` and one `put` for every chunk, or,
-where that is said, by row numbers in place.
+"""Counts and sessions as processors, as a user of headrace would write them: one `get` and one `put` per chunk, or row
+numbers in place.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SESSION = [("key", pa.int64()), ("began", TS), ("last", TS), ("n", pa.int64())]
 
 
 class RunningCount(hr.Processor):
-    """The how-manieth of its key every tuple is."""
+    """Numbers the tuples of each key."""
 
     schema = pa.schema([("ts", TS), ("key", pa.int64()), ("n", pa.int64())])
     tables = {"counts": hr.StateTable(key=["key"], columns=pa.schema([("key", pa.int64()), ("n", pa.int64())]))}  # noqa: RUF012
@@ -32,15 +32,17 @@ class RunningCount(hr.Processor):
         return self.numbered(tuples, of, many, before)
 
     def numbered(self, tuples: pa.Table, of: Ints, many: Ints, before: Ints) -> pa.Table:
-        """of: which key each tuple is of; many: tuples of a key; before: those of it that came earlier."""
-        order = np.argsort(of, kind="stable")  # the tuples of a key side by side, in sequence
+        """Return the numbered tuples. of: key index of each tuple; many: tuples per key; before: earlier tuples per
+        key.
+        """
+        order = np.argsort(of, kind="stable")  # groups the tuples by key, in sequence
         n = np.empty(len(of), np.int64)
         n[order] = np.arange(1, len(of) + 1) + np.repeat(before - (np.cumsum(many) - many), many)
         return pa.table([tuples["ts"], tuples["key"], pa.array(n)], schema=self.schema)
 
 
 class RunningCountInPlace(RunningCount):
-    """The same by row numbers."""
+    """Numbers the tuples of each key by row numbers in place."""
 
     def process(self, tuples: pa.Table, state: State) -> pa.Table:
         counts = state["counts"]
@@ -53,7 +55,7 @@ class RunningCountInPlace(RunningCount):
 
 
 class CountInPlace(RunningCount):
-    """How often every key has come, in its table and nowhere else."""
+    """Counts the tuples of each key in its table, without results."""
 
     def process(self, tuples: pa.Table, state: State) -> None:
         counts = state["counts"]
@@ -63,7 +65,7 @@ class CountInPlace(RunningCount):
 
 
 class CountByType(hr.Processor):
-    """How many tuples of each type came to this substream from one tick to the next."""
+    """Counts the tuples of each type in a substream between two ticks."""
 
     schema = pa.schema([("ts", TS), ("substream", pa.int64()), ("type", pa.int64()), ("n", pa.int64())])
     tables = {"counts": hr.StateTable(key=["type"], columns=pa.schema([("type", pa.int64()), ("n", pa.int64())]))}  # noqa: RUF012
@@ -89,7 +91,9 @@ class CountByType(hr.Processor):
 
 
 class Sessions(hr.Processor):
-    """Tuples of a key, each less than a gap after the one before; put out by the tuple that begins the next, or by a tick."""
+    """Sessions: tuples of a key, each less than a gap after the previous one. A session is emitted by the tuple that
+    begins the next, or by a tick.
+    """
 
     schema = pa.schema([("ts", TS), *SESSION])
     tables = {"open": hr.StateTable(key=["key"], columns=pa.schema([*SESSION, ("closes", TS)]), due="closes")}  # noqa: RUF012
@@ -103,14 +107,14 @@ class Sessions(hr.Processor):
         known = np.flatnonzero(held["n"].is_valid())
         held = held.take(pa.array(known))
 
-        # what is open, then the tuples as sessions of one, key by key and in sequence
+        # open sessions, then each tuple as a session, by key and in sequence
         order = np.argsort(np.concatenate([known, of]), kind="stable")
         key, ts = np.concatenate([known, of])[order], tuples["ts"].to_numpy()
         began = np.concatenate([held["began"].to_numpy(), ts])[order]
         last = np.concatenate([held["last"].to_numpy(), ts])[order]
         n = np.concatenate([held["n"].to_numpy(), np.ones(len(ts), np.int64)])[order]
 
-        # a session starts with its key, or behind a gap; the last one of a key stays open
+        # a session starts with a new key or after a gap; the last one of a key stays open
         other = np.append(True, key[1:] != key[:-1])
         starts = np.flatnonzero(other | np.append(True, began[1:] - last[:-1] >= np.timedelta64(self.gap)))
         ends = np.append(starts[1:], len(key)) - 1

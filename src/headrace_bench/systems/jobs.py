@@ -1,4 +1,4 @@
-"""What the processes of all systems have in common: they read a task, and write points, versions and errors."""
+"""Common code of the processes of all systems: they read a task, and write points, versions and errors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _name(path: str) -> str:
 
 
 def about(task: Mapping[str, Any], versions: Mapping[str, str], settings: Mapping[str, Any]) -> None:
-    """Of files that are named in settings, only what they are called: where they lie is nobody's business."""
+    """Write versions and settings. Only the names of files in settings are written, without their folders."""
     shown = {
         name: ",".join(map(_name, re.split("[,:]", value))) if name in JARS else value
         for name, value in settings.items()
@@ -35,13 +35,13 @@ def about(task: Mapping[str, Any], versions: Mapping[str, str], settings: Mappin
 
 
 def epochs(task: Mapping[str, Any], found: Sequence[Mapping[str, float]]) -> None:
-    """The figures of every epoch."""
+    """Write the figures of every epoch."""
     (Path(task["work"]) / "epochs.json").write_text(json.dumps(found))
 
 
 @contextmanager
 def points(task: Mapping[str, Any]) -> Iterator[Callable[..., None]]:
-    """A function that writes a line `time tuples` whenever the tuples have changed."""
+    """Yield a function that writes a line `time tuples` whenever the number of tuples has changed."""
     with (Path(task["work"]) / "points").open("a") as file:
         last = -1
 
@@ -57,7 +57,7 @@ def points(task: Mapping[str, Any]) -> Iterator[Callable[..., None]]:
 
 @contextmanager
 def errors(task: Mapping[str, Any]) -> Iterator[None]:
-    """What ended the process, as one line."""
+    """Write the error that ended the process as one line."""
     try:
         yield
     except Exception as error:

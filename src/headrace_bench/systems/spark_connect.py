@@ -1,4 +1,4 @@
-"""Spark between other systems, by its own connectors: `python -m headrace_bench.systems.spark_connect task.json`."""
+"""Spark between other systems, with its own connectors: `python -m headrace_bench.systems.spark_connect task.json`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pyspark.sql import functions as F
 from headrace_bench.systems import spark_job
 
 COLUMNS = "ts timestamp, key bigint, payload bigint, x double"
-AT_ONCE = 10_000  # rows of one INSERT over JDBC: ten times Spark's default
+AT_ONCE = 10_000  # rows per INSERT over JDBC; ten times Spark's default
 
 
 def source(spark: SparkSession, task: dict[str, Any], side: str) -> DataFrame:

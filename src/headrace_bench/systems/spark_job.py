@@ -33,7 +33,7 @@ def settings(task: dict[str, Any]) -> dict[str, str]:
 
 
 def session(task: dict[str, Any]) -> SparkSession:
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of its workers
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # of Spark's Python workers
     builder = SparkSession.builder.master(f"local[{task['cores']}]").appName("bench")
     for name, value in settings(task).items():
         builder = builder.config(name, value)
@@ -53,7 +53,7 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
         window = F.window("ts", f"{task['window']} seconds", f"{task['every']} seconds").alias("window")
         found = streams[0].groupBy(window, "key").agg(F.count("*").alias("n"), F.avg("x").alias("mean"))
         return found.select(F.col("window.start").alias("window_start"), "key", "n", "mean")
-    if task["kind"] == "session":  # a tuple that is just a gap behind is in it, as in ours
+    if task["kind"] == "session":  # a tuple exactly one gap later belongs to the session, as in headrace
         window = F.session_window("ts", f"{task['gap']} seconds").alias("window")
         found = streams[0].groupBy(window, "key")
         found = found.agg(F.max("ts").alias("window_end"), F.count("*").alias("n"), F.avg("x").alias("mean"))
@@ -73,7 +73,7 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
 
 
 def with_table(task: dict[str, Any], stream: DataFrame) -> DataFrame:
-    """Spark's own join of a stream with a static table."""
+    """Return Spark's own join of a stream with a static table."""
     zones = stream.sparkSession.read.parquet(f"{task['source']}/{ZONES}")
     placed = stream.select("payload", *(F.expr(sql).alias(name) for name, sql in task["places"].items()))
     found = placed.alias("l").join(F.broadcast(zones).alias("r"), F.expr(task["on"]), task["how"])
@@ -81,7 +81,7 @@ def with_table(task: dict[str, Any], stream: DataFrame) -> DataFrame:
 
 
 def follow(query: Any, task: dict[str, Any]) -> None:
-    """Write down the end of each batch, by Spark's own clock, until the query ends or we are told to stop."""
+    """Record the end of each batch, by Spark's own clock, until the query ends or must stop."""
     done, seen = 0, -1
     with jobs.points(task) as record:
         active = True
@@ -98,7 +98,7 @@ def _begun(batch: Any) -> float:
 
 
 def begun(spark: SparkSession, task: dict[str, Any], work: Path) -> Any:
-    """The query of a task at work on its source."""
+    """Start the query of a task on its source."""
     results = build(task, [source(spark, task, side) for side in task["sides"]])
     writer = results.writeStream.format("parquet").option("path", str(work / "out"))
     writer = writer.option("checkpointLocation", str(work / "checkpoint"))
@@ -107,7 +107,7 @@ def begun(spark: SparkSession, task: dict[str, Any], work: Path) -> Any:
 
 
 def run(path: str, begun: Callable[[SparkSession, dict[str, Any], Path], Any]) -> None:
-    """A query to its end; over little first, where that is asked for."""
+    """Run a query to its end, after a run on little data if requested."""
     task = jobs.load(path)
     with jobs.errors(task):
         spark, work = session(task), Path(task["work"])

@@ -1,8 +1,8 @@
-"""The same count and the same sessions with Spark's transformWithState: a processor that is called key by key.
+"""The same count and sessions with Spark's transformWithState: a processor that is called key by key.
 
-Times come and go as whole milliseconds, which is what Spark's timers count in and what costs its processors least. Once
-with a pandas DataFrame per call (transformWithStateInPandas) and once with rows (transformWithState): which of the two
-is faster depends on how many tuples of a key an epoch has.
+Times are whole milliseconds, the unit of Spark's timers, which costs its processors least. One version receives a
+pandas DataFrame per call (transformWithStateInPandas), the other rows (transformWithState). Which of the two is faster
+depends on the number of tuples per key and epoch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.types import LongType, StructField, StructType
 
-Session = tuple[int, int, int]  # began, last, how many tuples
+Session = tuple[int, int, int]  # began, last, number of tuples
 
 
 def longs(*names: str) -> StructType:
@@ -29,13 +29,13 @@ SESSIONS = longs("key", "began", "last", "n")
 
 
 class Counting(StatefulProcessor):  # type: ignore[misc]
-    """The how-manieth of its key every tuple is."""
+    """Numbers the tuples of each key."""
 
     def init(self, handle: Any) -> None:
         self._n = handle.getValueState("n", longs("n"))
 
     def add(self, tuples: int) -> int:
-        """How many there were before these."""
+        """Add tuples to the count. Return the count before."""
         (before,) = self._n.get() or (0,)
         self._n.update((before + tuples,))
         return int(before)
@@ -57,7 +57,9 @@ class CountInRows(Counting):
 
 
 class Sessions(StatefulProcessor):  # type: ignore[misc]
-    """Tuples of a key, each less than a gap after the one before; put out by the tuple that begins the next, or by a timer."""
+    """Sessions: tuples of a key, each less than a gap after the previous one. A session is emitted by the tuple that
+    begins the next, or by a timer.
+    """
 
     def __init__(self, gap: int) -> None:
         self.gap = gap  # milliseconds
@@ -66,7 +68,7 @@ class Sessions(StatefulProcessor):  # type: ignore[misc]
         self._handle, self._open = handle, handle.getValueState("open", longs("began", "last", "n"))
 
     def over(self, at: list[int]) -> list[Session]:
-        """The sessions that are over with these times; what stays open is kept, with a timer of its own."""
+        """Return the sessions that end with these times. The open session is stored, with a timer."""
         before: Session | None = self._open.get()
         sessions = [] if before is None else [before]
         for time in at:
@@ -108,7 +110,7 @@ class SessionsInRows(Sessions):
 
 
 def _times(frames: Iterator[pd.DataFrame]) -> Any:
-    """Of one key, in order: Spark promises none."""
+    """Return the times of one key in order, because Spark does not guarantee any order."""
     return np.sort(np.concatenate([frame["at"].to_numpy() for frame in frames]))
 
 
@@ -118,7 +120,7 @@ def _row(key: int, session: Session) -> Row:
 
 
 def build(task: dict[str, Any], stream: DataFrame) -> DataFrame:
-    """The query of a task over a stream with a watermark."""
+    """Return the query of a task over a stream with a watermark."""
     pandas = task["rows_as"] == "pandas"
     grouped = stream.select("key", F.unix_millis("ts").alias("at")).groupBy("key")
     apply = grouped.transformWithStateInPandas if pandas else grouped.transformWithState

@@ -1,9 +1,9 @@
 """A split in Spark, micro-batch by micro-batch: `python -m headrace_bench.systems.spark_split task.json`.
 
-A tuple gets an array of the substreams that it goes to, one, all or none, and is exploded by it; `repartitionById`
-brings those of a substream together, and `mapInArrow` hands all their columns to Python, which counts them by type.
-Where that is asked for they are sorted by time first, as headrace hands them over. State and commits Spark has none
-here but its own log of batches and the sink's files: that is in Spark's favour.
+A tuple gets an array of its substreams (one, all or none) and is exploded by it. `repartitionById` brings the tuples of
+a substream together, and `mapInArrow` passes all their columns to Python, which counts them by type. If requested, they
+are sorted by time first, as headrace passes them. Spark has no state and no commits here except its own log of batches
+and the sink's files, which favours Spark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Batches = Iterator[pa.RecordBatch]
 
 
 def divided(task: dict[str, Any], tuples: DataFrame) -> DataFrame:
-    """Every substream in a partition of its own."""
+    """Return the tuples with every substream in a separate partition."""
     every = F.sequence(F.lit(0), F.lit(task["substreams"] - 1))
     goes = F.when(F.expr(task["broadcast"]), every).otherwise(F.array(F.expr(task["route"])))
     sent = tuples.withColumn("substream", F.explode(goes)).where("substream is not null")
@@ -36,7 +36,7 @@ def divided(task: dict[str, Any], tuples: DataFrame) -> DataFrame:
 
 
 def counting(every: int) -> Callable[[Batches], Batches]:
-    """Counts of a partition by substream and type. All of a micro-batch is in one stretch of time."""
+    """Return a function that counts a partition by substream and type. A micro-batch is within one period."""
 
     def count(batches: Batches) -> Batches:
         found, end = np.zeros(0, np.int64), None
@@ -53,12 +53,12 @@ def counting(every: int) -> Callable[[Batches], Batches]:
 
 
 def _end(time: dt.datetime, every: int) -> dt.datetime:
-    """The first multiple after it."""
+    """Return the first multiple of `every` after a time."""
     return dt.datetime.fromtimestamp((int(time.timestamp()) // every + 1) * every, dt.UTC)
 
 
 def begun(spark: SparkSession, task: dict[str, Any], work: Path) -> Any:
-    """Counts of every micro-batch go to a folder of Parquet files."""
+    """Start a query that writes the counts of every micro-batch to a folder of Parquet files."""
     count = counting(task["every"])
 
     def deliver(batch: DataFrame, number: int) -> None:

@@ -1,6 +1,6 @@
-"""headrace with many keys in state, stopped and started again: `python -m headrace_bench.systems.state_job task.json`.
+"""headrace with many keys in state, stopped and restarted: `python -m headrace_bench.systems.state_job task.json`.
 
-What an epoch writes is what it leaves in the checkpoint, whatever kind of file that is; files stay for some epochs, so
+The bytes written by an epoch are those of the new files in the checkpoint, of any kind. Files stay for some epochs, so
 none is missed.
 """
 
@@ -25,7 +25,7 @@ POLL = 0.005
 
 
 class Written:
-    """Bytes of the files that were not there before."""
+    """Counts the bytes of new files in a folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -43,7 +43,9 @@ class Written:
 
 
 def told(record: EpochRecord, written: int) -> dict[str, float]:
-    """found, built, read: tables in place, tables from blocks and the seconds of that, where the engine tells it."""
+    """Return the figures of an epoch. found, built, read: tables in memory, tables from blocks and the seconds for
+    these, if reported.
+    """
     uses = list(getattr(record, "table_use", {}).values())
     return {
         "epoch": record.epoch,
@@ -57,7 +59,7 @@ def told(record: EpochRecord, written: int) -> dict[str, float]:
 
 
 def through(spark: SparkSession, task: dict[str, Any], written: Written, until: int) -> list[dict[str, float]]:
-    """A run that goes on until so many tuples are in; its epochs."""
+    """Run until `until` tuples are in. Return its epochs."""
     stream = hr.files(spark, Path(task["source"]) / task["side"], time="ts", files_per_epoch=1, name=task["side"])
     query = stream.split(task["substreams"], by=["key"]).apply(CountInPlace())
     work, epochs = Path(task["work"]), list[dict[str, float]]()

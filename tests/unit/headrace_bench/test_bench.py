@@ -379,7 +379,7 @@ def test_only_the_wanted_cases_are_run():
     cases = [theta.case(kind, 1_000, 3) for kind in theta.PREDICATES]
     options = Options(1, True, False, False, print, "band, w")
     assert [c.name for c in options.wanted(cases)] == ["band, windows of 1,000"]
-    with pytest.raises(HeadraceError, match="no case has 'x' in its name; there are 'distance"):
+    with pytest.raises(HeadraceError, match="no case has 'x' in its name; the cases are 'distance"):
         replace(options, only="x").wanted(cases)
 
 
