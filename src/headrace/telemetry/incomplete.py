@@ -115,6 +115,11 @@ def latest_addition(query: Mapping[str, Any]) -> Begun:
     return {name: max(times) for name, times in known.items() if times}
 
 
+def later_of(begun: Begun, since: Begun) -> Begun:
+    """By operator, the later of two times from which on it is complete."""
+    return {**begun, **{name: latest_time([time, begun.get(name, time)]) for name, time in since.items()}}
+
+
 def complete_functions(plan: p.PhysicalPlan, query: Mapping[str, Any]) -> p.PhysicalPlan:
     """The plan, whose aggregates know from when on each of their functions sees all tuples."""
     since = functions_since(query)
