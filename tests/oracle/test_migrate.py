@@ -53,6 +53,28 @@ FEW = ["count", "join", "processor", "chain"]
 KEPT = [*FEW, "panes", "tuples", "any join", "count join", "distinct", "asof", "each"]
 
 
+def test_what_reads_an_added_function_begins_after_its_last_null(tmp_path: Path) -> None:
+    """A window of ten seconds that is null for the added function gives tuples to later windows of two seconds."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    table = pa.table({"ts": pa.array([at * SECOND for at in range(20)], pa.timestamp("us", "UTC")), "x": range(20)})
+    s = table_stream(table, name="a")
+
+    def first(**functions: str) -> Stream:
+        return s.aggregate(by="x", window="10 seconds", n="count(*)", **functions)
+
+    for query, start, stop in ((first(), 0, 5), (first(m="max(x)"), 5, 7)):
+        run = LocalRun(query, old / "state")
+        run.epoch(table.slice(start, stop - start))
+        run.close()
+    second = first(m="max(x)").aggregate(window="2 seconds", all="count(*)", known="count(m)")
+    found = migrate_queries(old, new, [second])
+    assert "windows that began before 1970-01-01T00:00:14.000001+00:00 are not put out" in "".join(found.lines)
+    run = LocalRun(second, new / "state")
+    run.epoch(table.slice(7), final=True)
+    assert run.results().select(["all", "known"]).to_pylist() == [{"all": 2, "known": 2}] * 2
+    run.close()
+
+
 @pytest.mark.parametrize("kept", [FEW, pytest.param(KEPT, marks=pytest.mark.long)], ids=["few", "all"])
 def test_what_means_the_same_goes_on_under_whatever_name(kept: list[str], tmp_path: Path) -> None:
     """Every kind of state; something else comes before each of them, so all are called otherwise."""

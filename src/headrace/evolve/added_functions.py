@@ -85,7 +85,8 @@ def _all_comes_from(
     known = {source.name: last.sources.get(source.name, SourceState()).largest for source in plan.sources}
     arrived = {source: NEVER if largest is None else largest + 1 for source, largest in known.items()}
     notes = {each: last.operators[each].notes for each in above}
-    begun = {**incomplete.incomplete_operators(last.query), **incomplete.latest_addition({FUNCTIONS_SINCE: since})}
+    additions = incomplete.latest_addition({FUNCTIONS_SINCE: since})
+    begun = incomplete.later_of(incomplete.incomplete_operators(last.query), additions)
     complete = incomplete.complete_since(plan, arrived, begun, (), notes)
     return incomplete.input_complete_since(plan, name, complete)
 

@@ -313,7 +313,8 @@ def _begun(before: Incomplete, since: Incomplete, found: Comparison, plan: p.Phy
     since: by aggregate with added functions, the time from which on these receive all tuples.
     """
     begun = {n: before[o] for names in (found.kept, found.results) for n, o in names.items() if o in before}
-    complete = incomplete.complete_since(plan, {source.name: NEVER for source in plan.sources}, {**begun, **since})
+    sources = {source.name: NEVER for source in plan.sources}
+    complete = incomplete.complete_since(plan, sources, incomplete.later_of(begun, since))
     changed = {name: incomplete.input_complete_since(plan, name, complete) for name in found.altered}
     return {name: time for name, time in {**begun, **changed}.items() if time != NEVER}
 

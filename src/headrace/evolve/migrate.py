@@ -26,6 +26,7 @@ from headrace.driver.fingerprint import Json, QueryMeanings, operator_kind
 from headrace.driver.position import Position
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch
 from headrace.evolve import compare
+from headrace.evolve.added_functions import kept_functions_since
 from headrace.evolve.compare import Comparison
 from headrace.evolve.pin_columns import pin_columns
 from headrace.evolve.table_names import rename_tables
@@ -163,7 +164,10 @@ def _begun(last: Manifest, found: Comparison, plan: p.PhysicalPlan, new: QueryMe
     before, added = incomplete_operators(last.query), {o.name for o in plan.operators if o.name not in found.kept}
     begun = {name: before[old] for name, old in found.kept.items() if old in before}
     notes = {name: last.operators[old].notes for name, old in found.kept.items() if old in last.operators}
-    complete = incomplete.complete_since(plan, arrived, begun, added, notes)
+    since = incomplete.latest_addition(kept_functions_since(last.query, found.kept))
+    both = incomplete.later_of(begun, since)
+    complete = incomplete.complete_since(plan, arrived, both, added, notes)
+    begun |= {name: both[name] for name in added if name in both}
     making = {name for name in added if operator_kind(name) != compare.ORDER}
     for result in plan.results:
         if found.results[result] is None or making & new.above(result):

@@ -116,6 +116,11 @@ def latest_addition(query: Mapping[str, Any]) -> Begun:
     return {name: max(times) for name, times in known.items() if times}
 
 
+def later_of(begun: Begun, since: Begun) -> Begun:
+    """By operator, the later of two times from which on it is complete."""
+    return {**begun, **{name: latest_time([time, begun.get(name, time)]) for name, time in since.items()}}
+
+
 def complete_functions(plan: p.PhysicalPlan, query: Mapping[str, Any]) -> p.PhysicalPlan:
     """Return the plan with aggregates that know from which time each of their functions receives all tuples."""
     since = functions_since(query)
