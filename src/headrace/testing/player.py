@@ -195,9 +195,7 @@ class _Player:
         last = self.run.store.last.number if emitted and self.run.store.last is not None else None
         delivered = {name: rows for (_, epoch, name), rows in self.sink.epochs.items() if epoch == last}
         labels = result_labels([label_of(stream) for stream in self.streams])
-        found = Results(
-            {labels[n]: in_sequence(delivered.get(n, s.empty_table())) for n, s in self.run.schemas.items()}
-        )
+        found = Results({labels[n]: in_sequence(delivered.get(n, s.empty_table())) for n, s in self.run.schemas.items()})
         return found[0] if self.single else found
 
 
