@@ -1,10 +1,12 @@
-"""Predicates that leave pairs in doubt: processor time of a join with a table, beside DuckDB alone, by the share in doubt.
+"""Predicates that leave pairs undecided: processor time of a join with a table compared with DuckDB, by undecided
+share.
 
     python benchmarks/doubts.py [--rows 3000] [--rounds 3]
 
-Every tuple meets every row; a pair is in doubt where x is equal on both sides. Said for each share: what compiled loop and
-DuckDB need together, with loops that give up where too many are in doubt (as they do) and with loops that never do, as a
-multiple of what DuckDB needs alone. Exit code 1 if the first is ever more than 1.5.
+Every tuple is compared with every row. The compiled loop cannot decide a pair whose x is equal on both sides, so DuckDB
+decides it. For each share of undecided pairs the script prints the time of loop and DuckDB together, as a multiple of
+the time of DuckDB alone: with loops that stop when too many pairs are undecided (the real behaviour), and with loops
+that never stop. The exit code is 1 if the first multiple is ever above 1.5.
 """
 
 from __future__ import annotations
@@ -24,12 +26,12 @@ from headrace.plan import TableStep
 from headrace.stream import node_of
 from headrace.testing import arrow_table, table_stream
 
-ABOVE_ONE = 1.0000000000000002  # so near that no loop can tell it from one
+ABOVE_ONE = 1.0000000000000002  # so close to 1 that a loop cannot distinguish them
 ONS = {
     "short": f"exp(l.x - r.x) = {ABOVE_ONE}",
     "long": f"cos(l.x - r.x) * cos(l.y - r.y) + pow(sin((l.x - r.x) / 2), 2) * sqrt(abs(l.y - r.y)) = {ABOVE_ONE}",
 }
-VALUES = (1_000_000, 200, 32, 8, 2, 1)  # as many different points: one pair in so many is in doubt
+VALUES = (1_000_000, 200, 32, 8, 2, 1)  # numbers of different points: one pair in this many is undecided
 MOST = 1.5
 
 
@@ -47,7 +49,7 @@ def looked_up(on: str, left: pa.Table, right: pa.Table) -> Callable[[], int]:
 
 
 def seconds(work: Callable[[], int], rounds: int) -> tuple[float, int]:
-    """The least of some, after one that counts for nothing."""
+    """Return the smallest time of some rounds, after one warm-up round, and the result."""
     found, best = work(), float("inf")
     for _ in range(rounds):
         begun = time.process_time()
@@ -62,7 +64,7 @@ def main() -> int:
     given.add_argument("--rounds", type=int, default=3)
     asked = given.parse_args()
     worst = 0.0
-    print(f"{'predicate':12} {'in doubt':>9} {'DuckDB alone':>13} {'gives up':>9} {'never does':>11}")
+    print(f"{'predicate':12} {'undecided':>9} {'DuckDB alone':>13} {'stops':>9} {'never stops':>11}")
     for name, on in ONS.items():
         for values in VALUES:
             work = looked_up(on, table(asked.rows, values, 1), table(asked.rows, values, 0))
@@ -74,7 +76,7 @@ def main() -> int:
             assert wanted == found == same
             worst = max(worst, ours / alone)
             print(f"{name:12} {1 / values:9.4f} {alone:11.3f} s {ours / alone:8.2f}x {patient / alone:10.2f}x")
-    print(f"at worst {worst:.2f} times what DuckDB needs alone; {MOST} is borne")
+    print(f"at worst {worst:.2f} times the time of DuckDB alone; the limit is {MOST}")
     return int(worst > MOST)
 
 

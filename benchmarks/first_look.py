@@ -1,12 +1,14 @@
-"""First look at speed: headrace beside Spark's own stream-stream join, same files, same epochs, one machine, one run.
+"""A first comparison of speed with Spark's stream-stream join: same files, same epochs, one machine, one run.
 
     python benchmarks/first_look.py [--epochs 18] [--rounds 1] [--only join|theta|memory]
 
-join    equality join, 60 s windows, two streams of 10,000 tuples/s, 10 million keys, epochs of 200,000 tuples, local[2].
-        Throughput is taken once the windows are full; row counts of both systems are compared.
-theta   a distance predicate (no equality) over two streams of 2,000 tuples/s with 10 s windows: does it keep up?
-        Spark refuses this query; its own words are printed.
-memory  500 small epochs of a join: resident memory of driver, JVM and workers, and files on disk, as it goes.
+join    equality join, 60 s windows, two streams of 10,000 tuples/s, 10 million keys, epochs of 200,000 tuples,
+local[2].
+        Throughput is measured once the windows are full. The row counts of both systems are compared.
+theta   a distance predicate (no equality) over two streams of 2,000 tuples/s with 10 s windows: whether headrace keeps
+up.
+        Spark rejects this query; its error message is printed.
+memory  500 small epochs of a join: resident memory of driver, JVM and workers, and files on disk, over time.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ START = 1_700_000_000 * SECOND
 
 
 def write_stream(folder: Path, epochs: int, rate: int, seconds: float, keys: int, seed: int) -> None:
-    """One file per epoch: key, payload, x, y, ts."""
+    """Write one file per epoch, with the columns ts, key, payload, x and y."""
     folder.mkdir(parents=True)
     rng = np.random.default_rng(seed)
     count = int(rate * seconds)
@@ -53,7 +55,7 @@ def write_stream(folder: Path, epochs: int, rate: int, seconds: float, keys: int
 
 
 def follow(run, tuples: int) -> list[tuple[float, int, int]]:
-    """(time, tuples in, results out) after every epoch until all tuples are in."""
+    """Return (time, tuples in, results out) after every epoch, until all tuples are in."""
     seen = [(time.perf_counter(), run.progress.tuples_in, run.progress.results_out)]
     while run.progress.tuples_in < tuples:
         if not run.active:
@@ -66,7 +68,7 @@ def follow(run, tuples: int) -> list[tuple[float, int, int]]:
 
 
 def steady_rate(seen: list[tuple[float, int, int]], warm: int) -> float:
-    """Tuples per second once `warm` tuples are in."""
+    """Return the tuples per second after the first `warm` tuples."""
     late = [point for point in seen if point[1] >= warm]
     return (late[-1][1] - late[0][1]) / (late[-1][0] - late[0][0])
 
@@ -219,10 +221,10 @@ def memory(spark, work: Path, epochs: int = 500) -> dict:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=18, help="epochs of the join (7 of them fill the windows)")
-    parser.add_argument("--rounds", type=int, default=1, help="alternating rounds of the join")
+    parser.add_argument("--epochs", type=int, default=18, help="epochs of the join; the first 7 fill the windows")
+    parser.add_argument("--rounds", type=int, default=1, help="rounds of the join, which alternate between the systems")
     parser.add_argument("--only", choices=("join", "theta", "memory"))
-    parser.add_argument("--json", type=Path, help="write the results here as well")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     options = parser.parse_args()
     spark = hr.session(slots=2, spark__driver__memory="6g", spark__sql__shuffle__partitions="2")
     found = {}

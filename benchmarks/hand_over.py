@@ -1,11 +1,12 @@
-"""Processor time of split, exchange and hand-over per tuple, by phase, in one process and without Spark.
+"""Processor time per tuple of split, exchange and processor calls, by phase, in one process and without Spark.
 
     python benchmarks/hand_over.py [--rows 2000000] [--substreams 8] [--epochs 4] [--slots 2] [--profile]
 
-Reports as in Linear Road: a time and 14 whole numbers, shuffled within seconds, routed by expressway; 0.5 % go to all
-substreams, 1 % to none. All columns reach a processor that counts them by type, in sequence. What was counted is held against
-what was made. Said for each epoch, in nanoseconds of processor time per input tuple: `split` (stage 0), `process` (stage 1)
-and `commit` (the driver). Compare runs made in turn: what else the machine does still counts a little.
+The tuples are like Linear Road's reports: a time and 14 whole numbers, shuffled within seconds, routed by expressway;
+0.5 % go to all substreams, 1 % to none. A processor receives all columns in sequence and counts tuples by type. The
+script compares the counts with the generated tuples. For each epoch it prints nanoseconds of processor time per input
+tuple: `split` (stage 0), `process` (stage 1) and `commit` (the driver). Alternate the runs that you compare, because
+other load affects the figures.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ BROADCAST, OMITTED = 0.005, 0.01
 
 
 def reports(first: int, rows: int, substreams: int, rng: np.random.Generator) -> pa.Table:
-    """Rows number `first` and following of the stream."""
+    """Return `rows` rows of the stream from number `first` on."""
     seconds = (first + np.arange(rows)) // PER_SECOND
     columns = {name: rng.integers(0, max(most, 1), rows, np.int32) for name, most in zip(NAMES, MOST, strict=True)}
     columns["xway"] = rng.integers(0, substreams, rows, np.int32)
@@ -50,7 +51,7 @@ def reports(first: int, rows: int, substreams: int, rng: np.random.Generator) ->
 
 
 class ByType(hr.Processor):
-    """Counts by type, at the end."""
+    """A processor that counts tuples by type, and emits the counts at the end."""
 
     schema = pa.schema([("ts", TS_TYPE), ("type", pa.int64()), ("n", pa.int64())])
     tables: ClassVar = {
@@ -69,7 +70,7 @@ class ByType(hr.Processor):
 
 
 class Phases:
-    """Processor seconds by phase; the engine's own functions, timed."""
+    """Processor seconds by phase, measured by wrapping the engine's functions."""
 
     def __init__(self) -> None:
         self.seconds = {"split": 0.0, "process": 0.0}
@@ -96,11 +97,11 @@ class Phases:
 
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--rows", type=int, default=2_000_000, help="of an epoch")
+    arguments.add_argument("--rows", type=int, default=2_000_000, help="rows per epoch")
     arguments.add_argument("--substreams", type=int, default=8)
-    arguments.add_argument("--epochs", type=int, default=4, help="the first is not counted: at least 2")
+    arguments.add_argument("--epochs", type=int, default=4, help="number of epochs, at least 2; the first is a warm-up")
     arguments.add_argument("--slots", type=int, default=2)
-    arguments.add_argument("--profile", action="store_true", help="where the time goes, by function")
+    arguments.add_argument("--profile", action="store_true", help="also print the time by function")
     given = arguments.parse_args()
     rng = np.random.default_rng(7)
     route, broadcast = "CASE WHEN lane >= 0 THEN xway END", "type = 3"
@@ -132,11 +133,11 @@ def main() -> None:
         counted = int(np.sum(run.results()["n"].to_numpy()))
         run.close()
     print("smallest", *(f"{name} {seconds / given.rows * 1e9:6.0f} ns" for name, seconds in best.items()))
-    print(f"{counted:,} tuples were handed over, {expected:,} expected")
+    print(f"the processor received {counted:,} tuples; expected {expected:,}")
     if profile:
         pstats.Stats(profile).sort_stats("tottime").print_stats(35)
     if counted != expected:
-        raise SystemExit("they differ")
+        raise SystemExit("the numbers of tuples differ")
 
 
 if __name__ == "__main__":

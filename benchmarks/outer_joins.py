@@ -1,11 +1,11 @@
-"""Outer joins beside the inner join of the same streams, in one run.
+"""Comparison of outer joins with the inner join of the same streams, in one run.
 
     python benchmarks/outer_joins.py [--rounds 5] [--how left] [--theta]
 
-Two streams of 10,000 tuples/s of event time, windows of 60 s, epochs of 200,000 tuples, on two slots, at full speed. "few"
-has so many keys that one tuple in nine has a partner, "most" so few that six in seven have. --theta: a band of numbers
-instead of an equality, of windows of 4 s. The joins take turns. Said: seconds of each between the epoch that filled the
-windows and the last one, the ratio of every round and their median, and how many results there were.
+There are two streams of 10,000 tuples/s of event time, with windows of 60 s and epochs of 200,000 tuples, on two slots,
+at full speed. In "few", one tuple in nine has a match; in "most", six in seven have. --theta joins by a band of numbers
+instead of an equality, with windows of 4 s. The joins alternate. The script prints the seconds of each between the
+epoch that filled the windows and the last one, the ratio of every round, their median, and the number of results.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Case:
     keys: int
     on: str
     within: int  # seconds
-    rows: int  # of each stream in an epoch
+    rows: int  # rows of each stream per epoch
     epochs: int
     warm: int
 
@@ -64,7 +64,7 @@ def write_input(folder: Path, case: Case) -> None:
 
 
 def measured(spark: Any, folder: Path, case: Case, how: str, out: Path) -> tuple[float, int]:
-    """Seconds between full windows and the end, and results."""
+    """Return the seconds from full windows to the end, and the number of results."""
     l, r = (hr.files(spark, folder / name, time="ts", name=name, files_per_epoch=1) for name in ("left", "right"))
     query = l.join(r, on=case.on, within=f"{case.within} seconds", how=how)
     sink = hr.sinks.parquet(out, parts=True)
@@ -96,7 +96,7 @@ def main() -> None:
             for name in ("left", "right"):
                 write_input(folder / str(number) / name, case)
             ratios = []
-            for turn in range(-1, given.rounds):  # the first wakes everybody
+            for turn in range(-1, given.rounds):  # the first round is a warm-up
                 took = {
                     how: measured(spark, folder / str(number), case, how, folder / "out")
                     for how in ("inner", given.how)

@@ -1,12 +1,11 @@
-"""Results as large as the input: parquet(parts=True) beside two plain processes that write the same rows, in one run.
+"""Results as large as the input: parquet(parts=True) compared with two plain processes that write the same rows.
 
     python benchmarks/parts.py [--rows 20000000] [--files 20] [--rounds 5] [--file-sink]
 
-A stateless map over Parquet files with a few columns of numbers, on two slots. "plain" is two processes, each of which
-reads half of the files with pyarrow, computes the same columns with pyarrow and writes them to Parquet: what nobody who
-writes these rows can do without. They take turns. Said: seconds of each, the ratio of every round and their median, and
-the driver's memory as it went.
---file-sink runs parquet(parts=False) as well, for which the driver reads all results.
+The query is a stateless map over Parquet files with a few columns of numbers, on two slots. "plain" is two processes,
+each of which reads half of the files with pyarrow, computes the same columns and writes them to Parquet: the minimum
+work for these rows. The two alternate. The script prints the seconds of each, the ratio of every round, their median,
+and the driver's memory over time. --file-sink also runs parquet(parts=False), for which the driver reads all results.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def write_input(folder: Path, rows: int, files: int) -> None:
 
 
 def plain_half(folder: Path, out: Path, which: int, ready: Any) -> None:
-    """Every other file: read, compute, write."""
+    """Read every other file, compute the columns and write them."""
     pa.set_cpu_count(1)
     ready.wait()
     for path in sorted(folder.iterdir())[which::SLOTS]:
@@ -67,7 +66,7 @@ def plain(folder: Path, out: Path) -> float:
     halves = [multiprocessing.Process(target=plain_half, args=(folder, out, which, ready)) for which in range(SLOTS)]
     for half in halves:
         half.start()
-    ready.wait()  # imports are no part of it
+    ready.wait()  # imports are not measured
     begun = time.perf_counter()
     for half in halves:
         half.join()
@@ -76,7 +75,7 @@ def plain(folder: Path, out: Path) -> float:
 
 
 def headrace(spark: Any, folder: Path, out: Path, rows: int, *, parts: bool) -> tuple[float, list[int]]:
-    """Seconds, and the driver's resident memory after each epoch, in MiB."""
+    """Return the seconds, and the driver's resident memory over time in MiB."""
     calls = hr.files(spark, folder, time="ts", name="calls", files_per_epoch=2 * SLOTS)
     query = calls.map("id", "x", both="x + y")
     memory, driver = [], psutil.Process()
@@ -116,7 +115,7 @@ def main() -> None:
         spark = hr.session(slots=SLOTS)
         warm = folder / "warm"
         write_input(warm, 10_000, 2)
-        headrace(spark, warm, folder / "warm-out", 10_000, parts=True)  # a session and workers that are awake
+        headrace(spark, warm, folder / "warm-out", 10_000, parts=True)  # warm-up: starts the session and workers
         kinds = [True, False] if given.file_sink else [True]
         ratios: dict[bool, list[float]] = {parts: [] for parts in kinds}
         for turn in range(given.rounds):

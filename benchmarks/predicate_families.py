@@ -1,10 +1,10 @@
-"""What compiled predicates bring over DuckDB: processor time per pair, by family and function.
+"""Speed of compiled predicates compared with DuckDB: processor time per pair, by family and function.
 
     python benchmarks/predicate_families.py [--rows 3000] [--rounds 3] [--json FILE]
 
-Every tuple is compared with every row of a table. Each predicate is decided twice, by its compiled loop and by DuckDB
-alone, and both must find the same pairs. A family earns its code if its predicates take less than half of DuckDB's time.
-Compiling is not part of the figures: a run compiles a predicate once.
+Every tuple is compared with every row of a table. Each predicate is evaluated twice, by its compiled loop and by DuckDB
+alone, and both must find the same pairs. A family is worth its code if its predicates take less than half of DuckDB's
+time. The figures exclude compilation, because a run compiles a predicate once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from doubts import looked_up, seconds
 
 from headrace.kernels.joins import pair_loop
 
-FAMILIES = {  # no side alone decides a condition, and few pairs are true: neither an index nor the results count
+FAMILIES = {  # conditions on both sides with few true pairs, so that neither an index nor the results affect the time
     "numbers": {
         "distance": "abs(l.x - r.x) + abs(l.y - r.y) < 0.01",
         "whole numbers": "(l.i + r.i) % 9973 = 5",
@@ -104,7 +104,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=3000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="where to leave the figures")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     given = parser.parse_args()
     left, right = table(given.rows, 0), table(given.rows, 1)
     pairs = given.rows**2

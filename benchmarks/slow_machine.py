@@ -1,7 +1,7 @@
-"""One of two machines of a cluster slowed down to a third: one slot per core against several.
+"""A cluster of two machines, one of them slowed to a third of its speed: one slot per core compared with several.
 
-A slot has no home: Spark runs it on whatever executor is free. With one slot per core an epoch waits for the slow machine;
-with several the fast one takes more of them. The second machine is slowed by stopping and continuing its processes.
+Spark runs a slot on any free executor. With one slot per core an epoch waits for the slow machine; with several the
+fast machine runs more of them. The script slows the second machine by stopping and continuing its processes.
 
     python benchmarks/slow_machine.py [--rounds 3]
 """
@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from tests.cluster.standalone import Cluster, cluster, environment  # noqa: E402
 
-EPOCHS, WARM, RATE = 12, 5, 24_000  # epochs in which comparing is the work: some billion pairs
+EPOCHS, WARM, RATE = 12, 5, 24_000  # comparisons dominate the work: about a billion pairs
 FEW, MANY = 2, 8  # slots: one per core, four per core
 ON, PARTS = 0.02, 3  # the slow machine runs 20 ms of every 60
 
@@ -53,7 +53,7 @@ def write(folder: Path) -> None:
 
 
 def job(master: str, folder: Path, slots: int) -> None:
-    """A join that compares every pair, in a process of its own; prints tuples per second after the warm-up."""
+    """Run a join that compares every pair, in a separate process, and print tuples per second after the warm-up."""
     import headrace as hr
 
     config = {"spark__executor__cores": "1", "spark__executor__memory": "700m", "spark__locality__wait": "0"}
@@ -74,7 +74,7 @@ def job(master: str, folder: Path, slots: int) -> None:
 
 @contextlib.contextmanager
 def slowed(place: Cluster) -> Iterator[None]:
-    """The second machine at a third of its speed: its executor and that one's Python processes."""
+    """Slow the second machine (its executor and Python processes) to a third of its speed until the context ends."""
     done = threading.Event()
 
     def pulse() -> None:
@@ -111,7 +111,7 @@ def measured(place: Cluster, folder: Path, slots: int) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--slow-only", action="store_true", help="leave out the runs on equal machines")
+    parser.add_argument("--slow-only", action="store_true", help="skip the runs on equal machines")
     parser.add_argument("--job", nargs=3, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.job:

@@ -1,12 +1,12 @@
-"""Two versions of headrace beside each other: processor seconds of all processes, in alternating pairs.
+"""Comparison of two versions of headrace: processor seconds of all processes, in alternating pairs.
 
     git worktree add ../before SOME_COMMIT
     python benchmarks/versions.py --before ../before --pairs 11
 
-Each measurement is a process of its own with the sources of one version: an equality join, a join on any predicate and
-an aggregate, with epochs of 200 and of 200,000 tuples, over the same files. What is printed is the ratio of this version
-to the one before, per case: the mean of the pairs (geometric) and the interval that holds 95 of 100 means of such pairs.
-Run it alone: whatever runs beside it is measured too.
+Each measurement is a separate process with the sources of one version. It runs an equality join, a theta join and an
+aggregate, with epochs of 200 and of 200,000 tuples, over the same files. The script prints the ratio of this version to
+the one before, per case: the geometric mean of the pairs, and its 95 % bootstrap interval. Run it on an idle machine,
+because other load affects the figures.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
-SIZES = {200: 80, 200_000: 12}  # tuples of an epoch: epochs that are measured
-REPEATS = 2  # of every measurement in one process
+SIZES = {200: 80, 200_000: 12}  # tuples per epoch: number of epochs
+REPEATS = 2  # repetitions of every case in one process
 KINDS = ("equality join", "theta join", "aggregate")
-BEYOND = 1.05  # an upper end above this is a loss
+BEYOND = 1.05  # an interval that ends above this counts as a loss
 RESAMPLED = 10_000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--before", type=Path, help="a checkout of the version to compare with")
+    parser.add_argument("--before", type=Path, help="checkout of the version to compare with")
     parser.add_argument("--pairs", type=int, default=11)
     parser.add_argument(
-        "--only", default="", help="cases whose name has this in it, such as 'aggregate, epochs of 200,000'"
+        "--only",
+        default="",
+        help="only cases whose name contains this text, such as 'aggregate, epochs of 200,000'",
     )
-    parser.add_argument("--json", type=Path, help="where to leave the figures")
+    parser.add_argument("--json", type=Path, help="also write the figures to this file")
     parser.add_argument("--measure", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
@@ -49,12 +51,12 @@ def main() -> None:
     if given.before is None or not (given.before / "src" / "headrace").is_dir():
         parser.error("--before must be a checkout of headrace")
     if not cases(given.only):
-        parser.error(f"--only {given.only!r} is in no case; there are {'; '.join(cases(''))}")
+        parser.error(f"no case contains --only {given.only!r}; the cases are: {'; '.join(cases(''))}")
     raise SystemExit(compare(given.before.resolve(), given.pairs, given.only, given.json))
 
 
 def cases(only: str) -> dict[str, tuple[str, int]]:
-    """What is measured, by name: the kind of query, and tuples of an epoch."""
+    """Return the cases by name: the kind of query, and the tuples per epoch."""
     every = {f"{kind}, epochs of {size:,}": (kind, size) for size in SIZES for kind in KINDS}
     return {name: case for name, case in every.items() if only in name}
 
@@ -81,7 +83,7 @@ def compare(before: Path, pairs: int, only: str, out: Path | None) -> int:
 
 
 def one(checkout: Path, data: Path, only: str) -> dict[str, float]:
-    """Processor seconds of every case with the sources of one version."""
+    """Return the processor seconds of every case with the sources of one version."""
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src")}
     command = [sys.executable, str(Path(__file__).resolve()), "--measure", str(data), "--only", only]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)  # noqa: S603
@@ -92,7 +94,7 @@ def one(checkout: Path, data: Path, only: str) -> dict[str, float]:
 
 
 def ratio(measured: list[tuple[float, float]]) -> dict[str, float]:
-    """Geometric mean of after / before, and the interval by drawing pairs again and again."""
+    """Return the geometric mean of after / before, and its bootstrap interval."""
     logs = [math.log(after / before) for before, after in measured]
     draw = random.Random(1)  # noqa: S311
     means = sorted(statistics.fmean(draw.choices(logs, k=len(logs))) for _ in range(RESAMPLED))
@@ -111,7 +113,7 @@ def show(figures: dict[str, dict[str, float]]) -> None:
 
 
 def write_files(data: Path) -> None:
-    """Two sources for every size; a file is an epoch and a second of event time."""
+    """Write two sources for every size. A file is an epoch and a second of event time."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -134,7 +136,7 @@ def measure(data: Path, only: str) -> dict[str, float]:
     spark = hr.session(slots=2)
     found = {}
     for name, (kind, size) in cases(only).items():
-        drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])  # workers start, loops are compiled
+        drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])  # warm-up
         before = processor_seconds()
         for _ in range(REPEATS):
             drain(query(spark, data / str(size), kind), size // 2 * 2, SIZES[size])
@@ -171,7 +173,7 @@ def drain(asked: Any, size: int, epochs: int) -> None:
 
 
 def processor_seconds() -> float:
-    """Of this process and everything it started, dead or alive."""
+    """Return the processor seconds of this process and all its descendants, including ended ones."""
     import psutil
 
     me = psutil.Process()

@@ -1,6 +1,6 @@
-"""Calls per district in every 10 seconds: `headrace run examples/busy.py --out busy/`.
+"""Calls per district in windows of 10 seconds: `headrace run examples/busy.py --out busy/`.
 
-Reads call records from the folder `calls/` (or $CALLS); `headrace demo --keep` makes some.
+The query reads call records from the folder `calls/` (or $CALLS). `headrace demo --keep` generates some.
 """
 
 import os

@@ -1,6 +1,6 @@
 """Telephone fraud: `headrace run examples/fraud.py`, over call records in the folder `calls/` (or $CALLS).
 
-To make some: `headrace demo --keep`, which says where it left them.
+`headrace demo --keep` generates call records and prints their folder.
 """
 
 import os

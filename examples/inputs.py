@@ -1,6 +1,6 @@
-"""Made-up input for the examples, an hour of each: `python examples/inputs.py` makes a folder for every stream.
+"""Generated input for the examples: `python examples/inputs.py` writes an hour of every stream, each to its own folder.
 
-`headrace run examples/sessions.py --out sessions/` finds its folder when it is started from the same place.
+Start the examples from the same working directory, for example `headrace run examples/sessions.py --out sessions/`.
 """
 
 import datetime as dt
@@ -20,12 +20,12 @@ def moments(micros):
 
 
 def times(chance, rows):
-    """Moments of an hour in order, a quarter of a second apart, or equal."""
+    """Return sorted times within an hour, at multiples of a quarter of a second. Some are equal."""
     return moments(np.sort(chance.integers(0, 3600 * 4, rows)) * 250_000)
 
 
 def names(chance, rows, prefix, count):
-    """Names of which some are much more frequent than others."""
+    """Return names with a skewed distribution."""
     return pa.array([f"{prefix}{n}" for n in np.minimum(chance.zipf(1.3, rows), count)])
 
 
@@ -42,7 +42,7 @@ def logins(chance, rows):
 
 
 def messages(chance, rows):
-    """Requests, each with one chance of an answer later on."""
+    """Return requests, most of them with one later answer."""
     asked, ids = times(chance, rows).to_numpy(), np.arange(rows)
     answered = chance.random(rows) < 0.95
     delay = (chance.exponential(100, rows) * 1e6).astype("timedelta64[us]")
@@ -82,7 +82,7 @@ def prices(chance, rows):
 
 
 def samples(chance, rows):
-    """Ten sensors, a hundred samples a second of each: a tone of its own and noise."""
+    """Return samples of ten sensors, each 100 per second: a tone of a different frequency per sensor, and noise."""
     steps, sensor = np.divmod(np.arange(rows), 10)
     value = np.sin(2 * np.pi * (sensor + 1) * steps / 100) + chance.normal(0, 0.5, rows)
     return pa.table({"ts": moments(steps * 10_000), "sensor": sensor, "value": value})

@@ -1,9 +1,10 @@
 """Three failed logins, then a success, within ten minutes: `headrace run examples/logins.py --out guessed/`.
 
-Reads logins (ts, user, ok) from the folder `logins/` (or $LOGINS); `python examples/inputs.py` makes some.
+The query reads logins (ts, user, ok) from the folder `logins/` (or $LOGINS). `python examples/inputs.py` generates
+some.
 
-Written as one would think it, tuple by tuple. What matters is outside the loop: the table is asked once for all users of
-the chunk, and written once.
+The processor handles tuples one by one in plain Python. For speed it reads the state table only once for all users of a
+chunk, and writes it once.
 """
 
 import os
@@ -18,7 +19,7 @@ TS = pa.timestamp("us", "UTC")
 
 
 class Guessed(hr.Processor):
-    """A success that follows `failures` failed logins in a row, in less than `within` after the first of them."""
+    """Successes that follow `failures` failed logins in a row, less than `within` after the first of them."""
 
     schema = pa.schema([("ts", TS), ("user", pa.string()), ("since", TS)])
     tables = {
@@ -55,7 +56,7 @@ class Guessed(hr.Processor):
         table.delete(pa.table({"user": pa.array([u for u, t in failed.items() if not t], pa.string())}))
 
     def tick(self, time, state):
-        """Forget users whose failures are too old to matter, or the table would grow for ever."""
+        """Delete users whose failures are too old to matter. Otherwise the table would grow without limit."""
         state["failed"].delete(state["failed"].due(time).select(["user"]))
 
 

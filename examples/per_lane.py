@@ -1,9 +1,10 @@
 """Cars that follow too close, per lane and minute: `headrace run examples/per_lane.py --out close/`.
 
-Reads cars (ts, lane, car, speed) from the folder `cars/` (or $CARS); `python examples/inputs.py` makes some.
+The query reads cars (ts, lane, car, speed) from the folder `cars/` (or $CARS). `python examples/inputs.py` generates
+some.
 
-No processor here: `each` runs headrace's own operators on every lane alone, so that a join meets cars of one lane only. The
-lane is the column `substream` of the result. A car whose lane is null goes nowhere; such cars are counted.
+The query needs no processor: `each` runs headrace's own operators on every lane separately, so the join matches only
+cars of the same lane. The result has the lane in the column `substream`. Cars with a null lane are omitted and counted.
 """
 
 import os
@@ -14,7 +15,7 @@ LANES = 4
 
 
 def too_close(lane):
-    """How often in a minute a fast car was within a second behind another."""
+    """Return, per minute, how often a fast car followed another by at most a second."""
     pairs = lane.join(lane, on="l.ts < r.ts AND l.car <> r.car AND r.speed > 15", within="1 second")
     return pairs.aggregate(window="60 seconds", close="count(*)", fastest="max(r_speed)")
 

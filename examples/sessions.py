@@ -1,9 +1,10 @@
 """Sessions of users, ended by half an hour without a click: `headrace run examples/sessions.py --out sessions/`.
 
-Reads clicks (ts, user, page) from the folder `clicks/` (or $CLICKS); `python examples/inputs.py` makes some.
+The query reads clicks (ts, user, page) from the folder `clicks/` (or $CLICKS). `python examples/inputs.py` generates
+some.
 
-The last session of a user must end although nobody clicks any more. So each open session is a row that says when it
-`closes`, and a tick asks every minute for the rows that are due.
+The last session of a user must end although no further click arrives. So each open session is a row with the time at
+which it `closes`, and a tick every minute closes the rows that are due.
 """
 
 import os
@@ -20,7 +21,7 @@ SESSION = [("user", pa.string()), ("first", TS), ("last", TS), ("clicks", pa.int
 
 
 class Sessions(hr.Processor):
-    """A click belongs to the user's session if it comes less than `gap` after the click before it."""
+    """Sessions of users. A click belongs to the user's session if it is less than `gap` after the click before it."""
 
     schema = pa.schema([("ts", TS), *SESSION])
     tables = {"open": hr.StateTable(key=["user"], columns=pa.schema([*SESSION, ("closes", TS)]), due="closes")}
@@ -48,7 +49,7 @@ class Sessions(hr.Processor):
             }
         )
 
-        # the last session of each user stays open; any other was ended by the click that starts the next one
+        # the last session of each user stays open; every other one was ended by the click that starts the next
         is_last = np.append(other_user[starts][1:], True)
         still_open = sessions.filter(is_last)
         state["open"].put(still_open.append_column("closes", pc.add(still_open["last"], self.gap)))
@@ -56,7 +57,7 @@ class Sessions(hr.Processor):
         return sessions.filter(~is_last).add_column(0, "ts", ended_at)
 
     def pieces(self, clicks, open_sessions):
-        """What is open for these users, then their clicks as sessions of one click; user by user, by time."""
+        """Return the users' open sessions, and each click as a session of one click, sorted by user and time."""
         known = open_sessions.get(pa.table({"user": pc.unique(clicks["user"])})).drop_columns("closes")
         known = known.filter(known["clicks"].is_valid())
         ones = pa.array(np.ones(len(clicks), np.int64))

@@ -1,9 +1,10 @@
-"""The ten items that were viewed most so far, every minute: `headrace run examples/top10.py --out top10/`.
+"""The ten most viewed items so far, every minute: `headrace run examples/top10.py --out top10/`.
 
-Reads views (ts, item) from the folder `views/` (or $VIEWS); `python examples/inputs.py` makes some.
+The query reads views (ts, item) from the folder `views/` (or $VIEWS). `python examples/inputs.py` generates some.
 
-Two splits, one behind the other. The first counts in parallel: an item is counted in one substream, so whatever is among
-the ten of all is among the ten of its substream. The second has a single substream, which sees only ten rows of each.
+The query has two splits. The first counts in parallel: each item is counted in one substream, so every item of the
+overall top ten is in the top ten of its substream. The second has a single substream, which reads only ten rows of each
+substream.
 """
 
 import os
@@ -18,7 +19,7 @@ TS = pa.timestamp("us", "UTC")
 
 
 class Candidates(hr.Processor):
-    """Counts views by item; at every minute, the items of this substream with most views."""
+    """A processor that counts views by item, and emits the most viewed items of its substream every minute."""
 
     schema = pa.schema([("ts", TS), ("item", pa.string()), ("views", pa.int64())])
     tables = {"counts": hr.StateTable(key=["item"], columns=pa.schema([("item", pa.string()), ("views", pa.int64())]))}
@@ -39,7 +40,7 @@ class Candidates(hr.Processor):
 
 
 class Ranking(hr.Processor):
-    """The first of all candidates of a minute. They have the same ts, so they come in one call, and nothing is kept."""
+    """The ranking of a minute's candidates. They have the same ts, so one call receives them all, without state."""
 
     schema = pa.schema([("ts", TS), ("rank", pa.int64()), ("item", pa.string()), ("views", pa.int64())])
 
@@ -49,7 +50,7 @@ class Ranking(hr.Processor):
     def process(self, candidates, state):
         ordered = candidates.sort_by([("ts", "ascending"), ("views", "descending"), ("item", "ascending")])
         ts = ordered["ts"].to_numpy()
-        rank = np.arange(len(ts)) - np.searchsorted(ts, ts) + 1  # place, less that of the first of the same minute
+        rank = np.arange(len(ts)) - np.searchsorted(ts, ts) + 1  # position relative to the first row of the same minute
         return ordered.add_column(1, "rank", pa.array(rank)).filter(rank <= self.size)
 
 

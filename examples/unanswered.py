@@ -1,9 +1,9 @@
 """Requests without an answer for five minutes: `headrace run examples/unanswered.py --out unanswered/`.
 
-Reads messages (ts, id, kind: 'request' or 'answer') from the folder `messages/` (or $MESSAGES);
-`python examples/inputs.py` makes some.
+The query reads messages (ts, id, kind: 'request' or 'answer') from the folder `messages/` (or $MESSAGES).
+`python examples/inputs.py` generates some.
 
-The alarm is for something that did NOT happen, so no tuple can raise it. A tick does, as event time goes by.
+The alarm is for something that did NOT happen, so no tuple can raise it. A tick raises it when event time has passed.
 """
 
 import os
@@ -18,7 +18,7 @@ TS = pa.timestamp("us", "UTC")
 
 
 class Unanswered(hr.Processor):
-    """A request is answered by an answer of its id that comes less than `within` after it; one that is repeated waits anew."""
+    """Requests without an answer of the same id less than `within` later. A repeated request restarts the wait."""
 
     schema = pa.schema([("ts", TS), ("id", pa.int64()), ("asked", TS)])
     tables = {
@@ -37,7 +37,7 @@ class Unanswered(hr.Processor):
         asked = requests.group_by("id").aggregate([("ts", "max")]).rename_columns({"ts_max": "asked"})
         waiting.put(asked.append_column("overdue", pc.add(asked["asked"], self.within)))
 
-        # an answer counts after its request, and until that is overdue; where nothing waits both are null: not true
+        # an answer counts from its request until that is overdue; without a request both comparisons are null, not true
         answers = messages.filter(pc.equal(messages["kind"], "answer"))
         request = waiting.get(answers.select(["id"]))
         after = pc.greater_equal(answers["ts"], request["asked"])

@@ -1,9 +1,10 @@
-"""The spectrum of every sensor of many: `headrace run examples/vibration.py --out spectra/`.
+"""Spectra of many sensors: `headrace run examples/vibration.py --out spectra/`.
 
-Reads samples (ts, sensor, value) from the folder `samples/` (or $SAMPLES); `python examples/inputs.py` makes some.
+The query reads samples (ts, sensor, value) from the folder `samples/` (or $SAMPLES). `python examples/inputs.py`
+generates some.
 
-Windows of 256 samples of a sensor, a new one after every 128. NumPy does the work, for all windows of a sensor at once; the
-table keeps the samples that later windows still need.
+A window has 256 samples of a sensor, and a new window begins every 128 samples. NumPy computes all windows of a sensor
+at once. The state table keeps the samples that later windows need.
 """
 
 import os
@@ -17,7 +18,7 @@ TS = pa.timestamp("us", "UTC")
 
 
 class Spectrum(hr.Processor):
-    """Of each window its strongest frequency, how much power is in it, and the power of all; `ts` is that of its last sample."""
+    """The strongest frequency of each window, its power, and the total power. `ts` is the time of the last sample."""
 
     schema = pa.schema(
         [("ts", TS), ("sensor", pa.int64()), ("hz", pa.float64()), ("peak", pa.float64()), ("power", pa.float64())]
@@ -32,7 +33,7 @@ class Spectrum(hr.Processor):
         self.size, self.hop, self.rate = size, hop, rate  # samples, samples, samples per second
 
     def open(self, substream, substreams):
-        """What follows from the settings; it may be kept, since it is the same in every process."""
+        """Compute values that depend only on the settings, and are therefore the same in every process."""
         self.taper = np.hanning(self.size)
         self.frequencies = np.fft.rfftfreq(self.size, 1 / self.rate)
 
@@ -47,7 +48,7 @@ class Spectrum(hr.Processor):
             signal = np.concatenate([old or [], values[start:stop]])
             count = max(0, (len(signal) - self.size) // self.hop + 1)
             if count:
-                # the last sample of a window is always a new one, so its time is here
+                # the last sample of a window is always in this chunk, so its time is in `times`
                 ends = np.arange(count) * self.hop + self.size - 1 - len(old or [])
                 results.append(self.spectra(signal, sensor, times[start:stop][ends]))
             recent.append(signal[count * self.hop :])

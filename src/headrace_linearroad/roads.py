@@ -54,7 +54,7 @@ WORDS = {
     driving.OFTEN: f"is one of more than {driving.MOST_REPORTS} of its car from one segment within a minute;"
     " a car reports every 30 s",
     driving.MANY: f"follows a minute with more than {driving.MOST_CARS:,} cars in a segment; the toll exceeds 32 bits",
-    driving.INEXACT: "follows minutes with so many cars in a segment that their exact mean does not fit 64 bits",
+    driving.INEXACT: "follows minutes with too many cars in a segment for an exact mean in 64 bits",
 }
 
 

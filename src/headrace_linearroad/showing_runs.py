@@ -1,4 +1,4 @@
-"""What a run shows its user: preparation, progress, and remarks at the end."""
+"""The output of a run for its user: preparation, progress, and remarks at the end."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The Spark job of the comparison: it follows a folder of Parquet files, one per second, and writes answers epoch by
 epoch.
 
-    python -m headrace_linearroad.beside.spark_job JOB    (JSON: input, like, out, checkpoint, slots; optional: once, files)
+    python -m headrace_linearroad.beside.spark_job JOB    (JSON: input, like, out, checkpoint, slots, [once], [files])
 
 The answers of an epoch are one folder, `epoch-<n>-/what=<kind>`, which is overwritten if the epoch is repeated, so each
 answer exists once. The job prints a line of JSON for every epoch: its number, and when its answers became visible

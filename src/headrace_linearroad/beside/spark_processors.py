@@ -48,7 +48,7 @@ class OneValue(StatefulProcessor):  # type: ignore[misc]
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:
         found = self._kept.get()
-        state = self.begin(int(key[0])) if found is None else pickle.loads(found[0])  # noqa: S301 (written by this processor)
+        state = self.begin(int(key[0])) if found is None else pickle.loads(found[0])  # noqa: S301 (its own)
         told = self.told(state, pd.concat(list(rows)))
         self._kept.update((pickle.dumps(state, pickle.HIGHEST_PROTOCOL),))
         yield pd.DataFrame(told, columns=COLUMNS)

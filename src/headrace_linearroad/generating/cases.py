@@ -61,25 +61,25 @@ class Scene:
 
 
 def accident_cleared_in_the_minute_of_the_last_stop(scene: Scene) -> Found:
-    """Last stopped and first moved report are in one minute: profiles O and W differ by a minute."""
+    """The last report of a stop and the first after it are in one minute: the profiles differ by a minute."""
     found = scene.accident(12, (125, 130), (5, 6))
     return found | {"witnesses": [scene.witness(10, 245), scene.witness(10, 302)]}
 
 
 def accident_over_in_the_minute_it_was_found_in(scene: Scene) -> Found:
-    """Detected and cleared within one minute: W has nothing, O the minute after."""
+    """An accident is detected and cleared within one minute: official affects the next minute, walmart none."""
     found = scene.accident(20, (145, 155), (5, 5))
     return found | {"witnesses": [scene.witness(18, 302)]}
 
 
 def two_accidents_within_five_segments(scene: Scene) -> Found:
-    """At the same time, three segments apart: the nearest counts."""
+    """Two accidents at the same time, three segments apart: the nearest counts."""
     both = [scene.accident(30, (130, 140), (9, 9)), scene.accident(33, (135, 150), (8, 9))]
     return {"accidents": both, "witnesses": [scene.witness(29, 300, 2), scene.witness(31, 300)]}
 
 
 def second_accident_in_the_segment(scene: Scene) -> Found:
-    """Some minutes after the first was cleared, at another place of the segment."""
+    """A second accident, some minutes after the first was cleared, at another place of the segment."""
     both = [scene.accident(42, (130, 140), (5, 5)), scene.accident(42, (345, 350), (5, 5), feet=3000)]
     return {"accidents": both, "witnesses": [scene.witness(40, 240), scene.witness(42, 485, 1)]}
 
@@ -96,13 +96,13 @@ def accident_cleared_by_a_change_of_lane(scene: Scene) -> Found:
 
 
 def accident_in_the_last_segment(scene: Scene) -> Found:
-    """Of the road, eastbound: there is nothing downstream."""
+    """An accident in the last segment of the road, eastbound: no segment is downstream of it."""
     found = scene.accident(99, (130, 145), (8, 8), feet=1500)
     return found | {"witnesses": [scene.witness(97, 250)]}
 
 
 def accident_near_the_first_segment(scene: Scene) -> Found:
-    """Westbound in segment 98: of the four segments behind it, one is there."""
+    """An accident westbound in segment 98: only one of the four segments upstream of it exists."""
     found = scene.accident(1, (130, 145), (7, 7), feet=1500, direction=WEST)
     return found | {"witnesses": [scene.witness(0, 250, direction=WEST)]}
 
@@ -147,7 +147,7 @@ def same_position_on_other_expressways(scene: Scene) -> Found:
 
 
 def returns_to_the_same_expressway(scene: Scene) -> Found:
-    """Leaves by a ramp, comes back two minutes later and visits the same segments again."""
+    """A car leaves by a ramp, returns two minutes later and visits the same segments again."""
     car = scene.car().enter(scene.at + 5, 70).drive(60, times=3).leave()
     back = scene.again(car, 0).enter(car.second + 125, 70).drive(60, times=3)
     qid = back.ask_balance()
@@ -155,14 +155,14 @@ def returns_to_the_same_expressway(scene: Scene) -> Found:
 
 
 def returns_to_another_expressway(scene: Scene) -> Found:
-    """Leaves expressway 0 and comes back on expressway 1: one account."""
+    """A car leaves expressway 0 and returns on expressway 1: it has one account."""
     car = scene.car().enter(scene.at + 5, 72).drive(60, times=3).leave()
     back = scene.again(car, 1).enter(car.second + 95, 30).drive(60, times=3)
     return {"vid": car.vid, "left": car.second, "back": back.second - 90, "qid": back.ask_balance()}
 
 
 def returns_though_it_never_left(scene: Scene) -> Found:
-    """Vanishes from a travel lane, and enters again more than 60 s later."""
+    """A car stops reporting on a travel lane, and enters again more than 60 s later."""
     car = scene.car().enter(scene.at + 5, 74).drive(60, times=3)
     back = scene.again(car, 0).enter(car.second + 101, 75).drive(60, times=2)
     return {"vid": car.vid, "vanished": car.second, "back": back.second - 60, "last": back.leave().second}
@@ -175,13 +175,13 @@ def exit_in_a_new_segment(scene: Scene) -> Found:
 
 
 def car_that_vanishes(scene: Scene) -> Found:
-    """Is never heard of again, without an exit."""
+    """A car stops reporting without an exit."""
     car = scene.car().enter(scene.at + 5, 78).drive(60, times=4)
     return {"vid": car.vid, "second": car.second, "lane": car.lane}
 
 
 def from_end_to_end(scene: Scene) -> Found:
-    """First and last segments, both ways."""
+    """Cars drive in the first and last segments, in both directions."""
     first = [scene.car(way).enter(scene.at + 250, 0).drive(60, times=4) for way in (EAST, WEST)]
     last = [scene.car(way).enter(scene.at + 250, 97).drive(60, times=4) for way in (EAST, WEST)]
     return {"vids": [car.leave().vid for car in (*first, *last)]}
@@ -191,7 +191,7 @@ def from_end_to_end(scene: Scene) -> Found:
 
 
 def question_when_entering(scene: Scene) -> Found:
-    """In the second of the first report, before it and behind it."""
+    """Questions in the second of a car's first report, before and after it in the input."""
     car = scene.car().enter(scene.at + 5, 80)
     qids = [car.ask_balance(before=True), car.ask_balance()]
     car.drive(60, times=2).leave()
@@ -199,19 +199,19 @@ def question_when_entering(scene: Scene) -> Found:
 
 
 def question_when_leaving(scene: Scene) -> Found:
-    """In the second of the report on the exit ramp, before it and behind it."""
+    """Questions in the second of the report on the exit ramp, before and after it in the input."""
     car = scene.car().enter(scene.at + 5, 81).drive(60, times=2).leave()
     return {"vid": car.vid, "second": car.second, "qids": [car.ask_balance(before=True), car.ask_balance()]}
 
 
 def question_after_leaving(scene: Scene) -> Found:
-    """45 s after the last report of the car."""
+    """A question 45 s after the last report of the car."""
     car = scene.car().enter(scene.at + 5, 82).drive(60, times=2).leave()
     return {"vid": car.vid, "left": car.second, "qid": car.ask_balance(later=45)}
 
 
 def expenditure_of_day_0(scene: Scene) -> Found:
-    """Of today, of which there is no history."""
+    """A question for the expenditure of today, which has no history."""
     car = scene.car().enter(scene.at + 5, 83)
     qid = car.ask_expenditure(0)
     car.drive(60, times=2).leave()
@@ -219,7 +219,7 @@ def expenditure_of_day_0(scene: Scene) -> Found:
 
 
 def expenditure_without_a_row(scene: Scene) -> Found:
-    """Of a car that no history knows."""
+    """A question for the expenditure of a car without history."""
     car = scene.car().enter(scene.at + 5, 84)
     qid = car.ask_expenditure(7)
     car.drive(60, times=2).leave()
@@ -227,7 +227,7 @@ def expenditure_without_a_row(scene: Scene) -> Found:
 
 
 def trip_that_means_nothing(scene: Scene) -> Found:
-    """Zeros where the trip should be, as in official data."""
+    """A question with zeros instead of a trip, as in official data."""
     car = scene.car().enter(scene.at + 5, 85)
     qid = car.ask_trip(0, 0, 0, 0)
     car.drive(60, times=2).leave()
@@ -268,17 +268,17 @@ def fifty_one_cars(scene: Scene) -> Found:
 
 
 def mean_speed_39_5(scene: Scene) -> Found:
-    """O: 39, a toll; W: 40, none."""
+    """LAV is 39 in the official profile (a toll), and 40 in the walmart profile (no toll)."""
     return _of_mean_speed(scene, 2, [39, 40] * 30)
 
 
 def mean_speed_39_99(scene: Scene) -> Found:
-    """O: 39, a toll; W: 40, none."""
+    """LAV is 39 in the official profile (a toll), and 40 in the walmart profile (no toll)."""
     return _of_mean_speed(scene, 3, [40] * 99 + [39])
 
 
 def mean_speed_40(scene: Scene) -> Found:
-    """No toll."""
+    """LAV is 40: no toll."""
     return _of_mean_speed(scene, 4, [40] * 60)
 
 

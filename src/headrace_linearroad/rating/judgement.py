@@ -1,8 +1,7 @@
-"""The state of a rating between its run and the end of its judgement, in the rating's folder. It survives interruption
-and kill.
+"""The files of a rating between its run and the end of its judgement, which can be interrupted or killed and resumed.
 
-unjudged.json           the offered input, and the result without the verdict; written once, before the first row is
-checked judged                  a line of JSON for each judged group of expressways; an incomplete last line is ignored
+unjudged.json           the offered input, and the result without the verdict; written once, before judging begins
+judged                  a line of JSON for each judged group of expressways; an incomplete last line is ignored
 answers, work/history   the rows to judge, and the histories for it
 """
 

@@ -162,7 +162,7 @@ class Trial:
         return [*found, Piece(begin, plan.end + 1)]
 
     def _survey(self, pieces: list[Piece]) -> Counts:
-        """Generate every second once and return the counts. Keep the files of the rated seconds if they are one piece."""
+        """Generate every second once and return the counts. Keep the files of the rated seconds if they fit the disk."""
         plan = self.plan
         looked = [Piece(plan.first, plan.begin, write=False)] if plan.warm_up else []
         looked += [Piece(plan.begin, plan.end + 1, write=len(pieces) == 1)]
@@ -265,7 +265,7 @@ class Trial:
         self.notes["warm_up"] = {"took": round(time.monotonic() - began, 1), "answered_in": round(worked, 1)}
 
     def _rated(self, run: Run, pieces: list[Piece]) -> str | None:
-        """Offer the rated pieces. Each is generated while the clock stands still. Return why it ended early, or None."""
+        """Offer the rated pieces, each generated while the clock stands still. Return why it ended early, or None."""
         with ExitStack() as stack:
             maker = None
             if len(pieces) > 1:
