@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.columnar.types import has_float
+from headrace.expressions.constant_folding import fold_constants
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
 from headrace.expressions.pair_codegen import (
     CompiledPredicate,
@@ -49,12 +50,10 @@ class JoinPredicate:
     text: str
     sql: str
     keys: tuple[KeyEquality, ...]
-    safe: bool  # cannot fail on any pair, so it may be evaluated in any order
+    may_fail: str  # the first part that can fail on a pair; empty: none can
     ranges: bool  # nothing but inequalities between the two sides: a range join can serve it
     plain_keys: bool  # nothing but equalities of types that Arrow compares as DuckDB does
-    near: (
-        BandCondition | None
-    )  # a part, or two, that keep two doubles near each other; none where others would not fail if it alone were asked
+    near_if_safe: BandCondition | None  # a part, or two, that keep two doubles near each other
     band: (
         BandCondition | None
     )  # one part that does so with numbers and times of any type: for routing, and beside tables
@@ -68,6 +67,16 @@ class JoinPredicate:
     one_sided: tuple[
         tuple[str, Expression], ...
     ] = ()  # (side, condition on its tuples) that it implies and cannot fail
+
+    @property
+    def safe(self) -> bool:
+        """Whether it cannot fail on any pair, so it may be evaluated in any order."""
+        return not self.may_fail
+
+    @property
+    def near(self) -> BandCondition | None:
+        """The condition to search by; none where other parts would not fail if it alone were asked."""
+        return self.near_if_safe if self.safe else None
 
 
 def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredicate:
@@ -86,7 +95,7 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
     tree = parse(found.sql, what)
     parts = list(conjuncts(tree))
     schemas = {"l": left, "r": right}
-    safe = _safe(tree, schemas)
+    may_fail = _first_unsafe(tree, schemas)
     by_part = [_key(part, left, right) for part in parts]
     keys = [key for key in by_part if key]
     others = [part for part, key in zip(parts, by_part, strict=True) if not key]
@@ -95,16 +104,14 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
         text=text,
         sql=found.sql,
         keys=tuple(keys),
-        safe=safe,
+        may_fail=may_fail,
         ranges=all(_is_range(part) for part in parts),
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
-        near=_first(_near(part, left, right, _double) for part in parts) or _box(parts, schemas, _double)
-        if safe
-        else None,
+        near_if_safe=_first(_near(part, left, right, _double) for part in parts) or _box(parts, schemas, _double),
         band=_first(_near(part, left, right, _orderable) for part in parts),
         box=_box(parts, schemas, _orderable),
         native=None if keys or obstacles else looped,
-        residual=looped if keys and (safe or not obstacles) else None,
+        residual=looped if keys and (not may_fail or not obstacles) else None,
         columns=found.columns,
         obstacles=obstacles,
         one_sided=tuple(found for part in parts for found in _one_sided(part, schemas)),
@@ -172,12 +179,15 @@ def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> Band
         if point and low and high and low[0] == high[0] != point[0] and _one_kind(schemas, point, low, high):
             return BandCondition(point, low[0], (low[1], high[1]), 0.0)
         return None
-    if tree.get("type") not in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO") or not is_constant(tree["right"]):
+    if tree.get("type") not in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO"):
+        return None
+    limit = fold_constants(tree["right"], _FOLDED)
+    if not is_constant(limit):
         return None
     distance = _call(tree["left"], "abs", 1)
     difference = _call(distance[0], "-", 2) if distance else None
     ends = [_double(end, schemas) for end in difference] if difference else []
-    width = number_constant(tree["right"])
+    width = number_constant(limit)
     if len(ends) == 2 and ends[0] and ends[1] and ends[0][0] != ends[1][0] and width >= 0:
         return BandCondition(ends[1], ends[0][0], (ends[0][1], ends[0][1]), width)
     return None
@@ -306,14 +316,23 @@ _SAFE_ON_FLOATS = frozenset(  # what they have no number for is NaN or infinite,
         "floor",
         "ceil",
         "ceiling",
+        "least",
+        "greatest",
     ]
 )
+_FOLDED = _SAFE_ON_FLOATS | {"pi", "//", "%", "round"}  # of numbers alone, if DuckDB computes them without an error
 MOST_DECIMALS = 18  # of a literal beside whole numbers: with more the type that holds both can overflow
 
 
 def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
     """True only when no pair of tuples whatever can make the predicate raise an error."""
-    return all(_safe_part(node, scopes) for node in walk_tree(tree))
+    return not _first_unsafe(tree, scopes)
+
+
+def _first_unsafe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> str:
+    """Return the first part that some pair of tuples can make fail, as SQL; an empty text if there is none."""
+    nodes = walk_tree(fold_constants(tree, _FOLDED))
+    return next((to_sql(node)[1:-1] for node in nodes if not _safe_part(node, scopes)), "")
 
 
 def _safe_part(node: Tree, scopes: Mapping[str, pa.Schema]) -> bool:

@@ -45,7 +45,17 @@ def window_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Coun
 
 
 def pairing_method(on: JoinPredicate, *, in_time: bool) -> str:
-    """How the pairs of a join are found, and, where DuckDB is asked for each, what of the predicate is to blame."""
+    """How the pairs of a join are found, and what of the predicate rules out an index or a compiled loop."""
+    found = _pairing(on, in_time=in_time)
+    return f"{found}; {no_index(on)}" if in_time and not on.keys and on.near_if_safe and not on.safe else found
+
+
+def no_index(on: JoinPredicate) -> str:
+    """Why a predicate that keeps two numbers near each other is asked of every pair all the same."""
+    return f"no index, because {on.may_fail} may fail"
+
+
+def _pairing(on: JoinPredicate, *, in_time: bool) -> str:
     blame = "; ".join(map(str, on.obstacles))
     if on.keys:
         beside = "; compiled where a key is hot" if on.residual and in_time else ""
