@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.columnar.types import has_float
+from headrace.expressions.constant_folding import fold_constants
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
 from headrace.expressions.pair_codegen import (
     CompiledPredicate,
@@ -51,14 +52,10 @@ class JoinPredicate:
     text: str
     sql: str
     keys: tuple[KeyEquality, ...]
-    safe: bool  # cannot fail on any pair, so parts may be evaluated in any order
+    may_fail: str  # the first part that can fail on a pair; empty: none can
     ranges: bool  # consists of inequalities between the two sides, so a range join can evaluate it
     plain_keys: bool  # consists of equalities of types that Arrow compares as DuckDB does
-    near: (
-        BandCondition | None
-        # a condition (one or two parts) that keeps two doubles close; None if evaluating it first could hide an error of
-        # other parts
-    )
+    near_if_safe: BandCondition | None  # a condition (one or two parts) that keeps two doubles close
     band: (
         BandCondition | None
     )  # a part that does so with numbers or times of any type; for routing and for joins with tables
@@ -72,6 +69,16 @@ class JoinPredicate:
     one_sided: tuple[
         tuple[str, Expression], ...
     ] = ()  # (side, condition on its tuples) implied by the predicate; these conditions cannot fail
+
+    @property
+    def safe(self) -> bool:
+        """Return whether the predicate cannot fail on any pair, so that parts may be evaluated in any order."""
+        return not self.may_fail
+
+    @property
+    def near(self) -> BandCondition | None:
+        """Return the condition to search by; None if evaluating it first could hide an error of other parts."""
+        return self.near_if_safe if self.safe else None
 
 
 def join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredicate:
@@ -90,7 +97,7 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
     tree = parse(found.sql, what)
     parts = list(conjuncts(tree))
     schemas = {"l": left, "r": right}
-    safe = _safe(tree, schemas)
+    may_fail = _first_unsafe(tree, schemas)
     by_part = [_key(part, left, right) for part in parts]
     keys = [key for key in by_part if key]
     others = [part for part, key in zip(parts, by_part, strict=True) if not key]
@@ -99,16 +106,14 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
         text=text,
         sql=found.sql,
         keys=tuple(keys),
-        safe=safe,
+        may_fail=may_fail,
         ranges=all(_is_range(part) for part in parts),
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
-        near=_first(_near(part, left, right, _double) for part in parts) or _box(parts, schemas, _double)
-        if safe
-        else None,
+        near_if_safe=_first(_near(part, left, right, _double) for part in parts) or _box(parts, schemas, _double),
         band=_first(_near(part, left, right, _orderable) for part in parts),
         box=_box(parts, schemas, _orderable),
         native=None if keys or obstacles else looped,
-        residual=looped if keys and (safe or not obstacles) else None,
+        residual=looped if keys and (not may_fail or not obstacles) else None,
         columns=found.columns,
         obstacles=obstacles,
         one_sided=tuple(found for part in parts for found in _one_sided(part, schemas)),
@@ -176,12 +181,15 @@ def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> Band
         if point and low and high and low[0] == high[0] != point[0] and _one_kind(schemas, point, low, high):
             return BandCondition(point, low[0], (low[1], high[1]), 0.0)
         return None
-    if tree.get("type") not in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO") or not is_constant(tree["right"]):
+    if tree.get("type") not in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO"):
+        return None
+    limit = fold_constants(tree["right"], _FOLDED)
+    if not is_constant(limit):
         return None
     distance = _call(tree["left"], "abs", 1)
     difference = _call(distance[0], "-", 2) if distance else None
     ends = [_double(end, schemas) for end in difference] if difference else []
-    width = number_constant(tree["right"])
+    width = number_constant(limit)
     if len(ends) == 2 and ends[0] and ends[1] and ends[0][0] != ends[1][0] and width >= 0:
         return BandCondition(ends[1], ends[0][0], (ends[0][1], ends[0][1]), width)
     return None
@@ -313,14 +321,23 @@ _SAFE_ON_FLOATS = frozenset(  # outside their domain the result is NaN or infini
         "floor",
         "ceil",
         "ceiling",
+        "least",
+        "greatest",
     ]
 )
+_FOLDED = _SAFE_ON_FLOATS | {"pi", "//", "%", "round"}  # of numbers alone, if DuckDB computes them without an error
 MOST_DECIMALS = 18  # decimal places of a literal compared with whole numbers; with more, the common type can overflow
 
 
 def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
     """Return whether the predicate cannot raise an error on any pair of tuples."""
-    return all(_safe_part(node, scopes) for node in walk_tree(tree))
+    return not _first_unsafe(tree, scopes)
+
+
+def _first_unsafe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> str:
+    """Return the first part that some pair of tuples can make fail, as SQL; an empty text if there is none."""
+    nodes = walk_tree(fold_constants(tree, _FOLDED))
+    return next((to_sql(node)[1:-1] for node in nodes if not _safe_part(node, scopes)), "")
 
 
 def _safe_part(node: Tree, scopes: Mapping[str, pa.Schema]) -> bool:

@@ -20,6 +20,7 @@ from headrace.difference import difference
 from headrace.errors import ExpressionError, HeadraceError, QueryError, QueryTypeError
 from headrace.expressions import join_predicate
 from headrace.expressions.predicates import _SAFE_ON_FLOATS
+from headrace.kernels.joins.window_join import pairing_method
 from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.testing import run_locally, table_stream
@@ -280,10 +281,27 @@ def test_the_equalities_that_routing_may_use(on: str, keys: list[tuple[str, str]
         ("l.l is null", True),
         ("2 * asin(sqrt(pow(sin(radians(l.f - r.f) / 2), 2))) <= r.f", True),  # NaN at worst
         ("sqrt(l.x - r.x) < 1", False),  # the difference of whole numbers
+        ("2 * 6371 * asin(sqrt(l.f - r.f)) < 1 / 2", True),  # numbers alone are computed beforehand
+        ("l.f * pi() / 180 < round(1.26, 1) * r.f", True),
+        ("l.x < 2 * 6371", True),
+        ("l.f < least(1.0, r.f) and greatest(l.f, -1.0) < r.f", True),
+        ("l.f < 5 // 0", False),  # a number that cannot be computed
+        ("l.f < 9223372036854775807 * 2", False),
+        ("l.f * (0 / 0) < r.f", False),  # nor is NaN a number
+        ("l.x * (2 * 3) < r.x", False),  # whole numbers can overflow beside a constant
+        ("l.x < 1.0123456789 * 1.0123456789", False),  # 20 decimals
     ],
 )
 def test_what_can_fail_is_not_evaluated_outside_the_window(on: str, safe: bool) -> None:
     assert join_predicate(on, ROWS.schema, ROWS.schema).safe is safe
+
+
+def test_the_part_that_rules_out_an_index_is_named() -> None:
+    found = join_predicate("abs(l.f - r.f) < 2 * 5 and l.x % 3 = r.x", ROWS.schema, ROWS.schema)
+    assert found.near is None and found.near_if_safe is not None and found.near_if_safe.width == 10.0
+    assert pairing_method(found, in_time=True).endswith("; no index, because (l.x % 3) may fail")
+    found = join_predicate("abs(l.f - r.f) < 2 * 5 and l.f / 3 = r.f", ROWS.schema, ROWS.schema)
+    assert pairing_method(found, in_time=True).startswith("index, looked up along")
 
 
 @pytest.mark.parametrize("name", sorted(name for name in _SAFE_ON_FLOATS if name.isidentifier()))
@@ -311,7 +329,7 @@ def test_what_is_taken_for_safe_fails_on_no_number(name: str) -> None:
         ]
     ]
     pairs = pa.table({"x": [x for x in odd for _ in odd], "y": odd * len(odd)})
-    given = "x, y" if name in ("pow", "power", "atan2") else "x"
+    given = "x, y" if name in ("pow", "power", "atan2", "least", "greatest") else "x"
     assert duck.run_select(f"SELECT {name}({given}) AS found FROM pairs", {"pairs": pairs}).num_rows == len(odd) ** 2
 
 

@@ -100,10 +100,13 @@ def indexed_table(step: TableStep, rows: pa.Table, checksum: str) -> IndexedTabl
 
 def pairing_method(step: TableStep) -> str:
     """Return the name of the method that finds the pairs of tuples and rows."""
-    part = None if step.on.keys else near_part(step.on)
-    return (
-        f"index, looked up along {'.'.join(part.point)}" if part else window_join.pairing_method(step.on, in_time=False)
-    )
+    on = step.on
+    part = None if on.keys else near_part(on)
+    if part:
+        return f"index, looked up along {'.'.join(part.point)}"
+    barred = not on.keys and not on.safe and (on.band or on.box)
+    found = window_join.pairing_method(on, in_time=False)
+    return f"{found}; {window_join.no_index(on)}" if barred else found
 
 
 def join_table(tuples: pa.Table, table: IndexedTable) -> Iterator[pa.Table]:

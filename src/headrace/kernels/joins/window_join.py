@@ -46,8 +46,17 @@ def window_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Coun
 
 
 def pairing_method(on: JoinPredicate, *, in_time: bool) -> str:
-    """Return how the pairs of a join are found and, if DuckDB checks each pair, which part of the predicate is the
-    reason."""
+    """Return how the pairs of a join are found, and which part of the predicate rules out an index or a compiled loop."""
+    found = _pairing(on, in_time=in_time)
+    return f"{found}; {no_index(on)}" if in_time and not on.keys and on.near_if_safe and not on.safe else found
+
+
+def no_index(on: JoinPredicate) -> str:
+    """Return why a predicate that keeps two numbers close is evaluated on every pair."""
+    return f"no index, because {on.may_fail} may fail"
+
+
+def _pairing(on: JoinPredicate, *, in_time: bool) -> str:
     blame = "; ".join(map(str, on.obstacles))
     if on.keys:
         beside = "; compiled where a key is hot" if on.residual and in_time else ""
