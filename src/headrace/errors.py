@@ -28,6 +28,7 @@ class HeadraceError(Exception):
 class QueryError(HeadraceError, ValueError):
     """A query that has no meaning, or an option that is invalid. It is raised when the query is built. Also a
     `ValueError`.
+
     Examples:
         >>> hr.testing.source("calls", {"caller": "string"}).limit(0)
         Traceback (most recent call last):
@@ -65,6 +66,7 @@ class ExpressionError(QueryError):
 class DataError(HeadraceError, ValueError):
     """An expression failed on a tuple (a cast, an overflow), or the user's own code failed. The message names the
     expression and the tuple, or the processor and the times of its tuples. Also a `ValueError`.
+
     Examples:
         >>> table = pa.table({"ts": pa.array([1], pa.timestamp("us", "UTC")), "x": ["one"]})
         >>> hr.reference(hr.testing.table_stream(table).map(n="CAST(x AS INT)"))
@@ -77,6 +79,7 @@ class DataError(HeadraceError, ValueError):
 class ProcessorError(HeadraceError, AssertionError):
     """A processor whose answer depends on more than its tuples and its tables. The message shows the smallest case that
     was found. `headrace.testing.check_processor` raises it. Also an `AssertionError`.
+
     Examples:
         >>> class Counter(hr.Processor):
         ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("n", pa.int64())])
@@ -138,6 +141,7 @@ class MissingLibrary(HeadraceError, ImportError):
 class MissingSecret(HeadraceError, LookupError):
     """A secret is to be read from an environment variable that is not set. The message names the variable and the process
     that looked for it. Also a `LookupError`.
+
     Examples:
         >>> hr.secret("NO_SUCH_VARIABLE").value
         Traceback (most recent call last):
@@ -149,6 +153,7 @@ class MissingSecret(HeadraceError, LookupError):
 class DeploymentError(HeadraceError, ValueError):
     """A deployment descriptor that has no meaning: an unknown key, a wrong value, or a file that does not exist. Also a
     `ValueError`.
+
     Examples:
         >>> from headrace.deployment import read_descriptor
         >>> read_descriptor("cluster.toml")

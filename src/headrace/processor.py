@@ -42,6 +42,7 @@ class ProcessorTable(Protocol):
 
     Keys and rows are Arrow tables. A null in a key is a value. In the examples of its methods, `seen` is a table with
     the key `user`, the columns `n` and `until`, and `until` as its `due` column; it has rows for ann and bob.
+
     Examples:
         >>> class FirstCalls(hr.Processor):
         ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("user", pa.string())])
@@ -184,6 +185,7 @@ class ProcessorTable(Protocol):
         A null reads as 0, NaN or NaT. Key columns can only be read. Call `touched` with the rows that were written.
         `numbers` and `put` may move the table: take columns again after them and do not keep earlier ones, because
         `touched` raises an error while one of these exists.
+
         Examples:
             >>> rows = seen.numbers(pa.table({"user": ["ann"]}))
             >>> seen.columns["n"][rows] += 1
@@ -286,6 +288,7 @@ class Processor:
             A `pyarrow.Table` with the columns of `schema`, or a dict of tables by the names in `outputs`; None: no
                 results. The `ts` of a
             result is not before that of the tuples.
+
         Examples:
             >>> class Totals(hr.Processor):
             ...     schema = pa.schema([("ts", pa.timestamp("us", "UTC")), ("total", pa.int64())])

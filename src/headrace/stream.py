@@ -41,6 +41,7 @@ class Stream:
     Streams come from `headrace.files`, `headrace.kafka` and `headrace.stream`, and in tests from
     `headrace.testing.source` and `headrace.testing.table_stream`. A wrong column, type or expression raises an error
     when the method is called.
+
     Examples:
         >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
         >>> long = calls.filter("seconds > 60").map("caller", minutes="seconds / 60")
@@ -263,6 +264,7 @@ class Stream:
         Raises:
             ExpressionError: the condition is not valid SQL, is not a condition, or names a column that the stream
                 lacks.
+
         Examples:
             >>> calls = hr.testing.source("calls", {"caller": "string", "seconds": "int64"})
             >>> long = calls.filter("seconds > 60")

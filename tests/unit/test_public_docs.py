@@ -113,8 +113,9 @@ def test_a_docstring_describes_every_field(name: str) -> None:
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_an_example_is_in_its_section(name: str) -> None:
-    """Markdown takes `>>>` outside of a section for quotations."""
+    """Outside of a section, Markdown takes `>>>` for quotations; a section begins after an empty line."""
     text = documented(PUBLIC[name])
+    assert re.findall(r"\S\n(?:Args|Attributes|Returns|Raises|Examples):\n", text) == []
     assert section(text, "Examples").count(">>> ") == text.count(">>> ")
 
 

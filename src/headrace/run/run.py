@@ -250,6 +250,7 @@ class Run:
     def stop(self) -> None:
         """End the run. An epoch in progress is finished first. A later start with the same checkpoint resumes where the
         run ended.
+
         Examples:
             >>> calls = hr.files(spark, "calls/", time="ts")
             >>> run = calls.start(hr.sinks.memory(), checkpoint="ckpt/")
@@ -273,6 +274,7 @@ class Run:
 
         Each has `epoch`, `operator`, `kind`, `change` and `reason`, the cost `before`, and the `predicted` and
         `measured` cost.
+
         Examples:
             >>> changes = [decision["change"] for decision in run.decisions]
         """
@@ -281,6 +283,7 @@ class Run:
     def freeze(self) -> None:
         """Stop adapting: decide on no further changes. A change that was decided already is stored in the state and takes
         effect.
+
         Examples:
             >>> run.freeze()
             >>> run.thaw()

@@ -81,6 +81,7 @@ class Sink(Protocol):
         Args:
             delivery: the results. `(query, epoch, result)` is their name: the same name always comes with the same
                 rows.
+
         Examples:
             >>> class Counting:
             ...     ordered = False
@@ -147,6 +148,7 @@ class PartSink(Protocol):
     `write` returns a receipt, a small value of plain JSON that the state stores. A part has no receipt in any
     publication if its task failed, if another attempt of its task counts, or if its epoch was not committed. `publish`
     follows every commit, also that of an epoch without results, so it can delete parts that do not count.
+
     Examples:
         >>> class Counting:
         ...     def write(self, part):

@@ -56,6 +56,7 @@ class MemorySink:
         Raises:
             QueryTypeError: tuples that failed in different steps have columns of one name and different types; look at
                 `epochs`.
+
         Examples:
             >>> sink = hr.sinks.memory()
             >>> sink.deliver(hr.sinks.Delivery("shop", 3, "result-0", pa.table({"x": [1, 2]})))

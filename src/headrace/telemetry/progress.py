@@ -188,6 +188,7 @@ class Progress:
             from which on they are complete; None if no time is known.
         withheld: after a migration, how many windows an added aggregate did not emit, by operator, because it had not
             seen all of their tuples.
+
     Examples:
         >>> progress = run.progress
         >>> progress.tuples_in, progress.late, progress.closed

@@ -19,6 +19,7 @@ PlayedWatermark = float | Literal["end"] | None  # seconds; None: no tuple yet
 class Results(dict[str, pa.Table]):
     """The results of a step if the query is a list of streams: tables by position or by name (that of `named`, or
     "result-0", ...).
+
     Examples:
         >>> calls = hr.testing.source("calls", {"seconds": "int64"})
         >>> long, short = calls.case("seconds > 60")

@@ -256,6 +256,7 @@ class KeyedTable:
 
         Key columns are read-only. A null reads as 0, NaN or NaT. Take the views after `numbers` and `put`, which move
         the table when it needs more room: `touched` raises an error while any object holds a view of the former place.
+
         Examples:
             >>> rows = seen.numbers(pa.table({"user": ["ann"]}))
             >>> seen.columns["n"][rows] += 1
@@ -268,6 +269,7 @@ class KeyedTable:
     def touched(self, rows: npt.NDArray[Any]) -> None:
         """Record that rows were written through `columns`. A null that still reads as a null stays null; a NaT becomes
         null.
+
         Examples:
             >>> rows = seen.numbers(pa.table({"user": ["ann"]}))
             >>> seen.columns["n"][rows] = 0
