@@ -489,11 +489,11 @@ def test_a_strict_trial_ends_with_the_first_limit_that_is_broken_and_any_when_it
 class Slow:
     """A sink that pauses once, when it is handed an epoch whose rows count."""
 
-    def __init__(self, sink: Any, begin: int, seconds: float) -> None:
-        self.sink, self.begin, self.seconds, self.ordered = sink, begin, seconds, sink.ordered
+    def __init__(self, sink: Any, since: int, seconds: float) -> None:
+        self.sink, self.since, self.seconds, self.ordered = sink, since, seconds, sink.ordered
 
     def deliver(self, delivery: Any) -> None:
-        if self.seconds and max(delivery.table["time"].to_pylist()) >= self.begin:
+        if self.seconds and max(delivery.table["time"].to_pylist()) >= self.since:
             time.sleep(self.seconds)
             self.seconds = 0.0
         self.sink.deliver(delivery)

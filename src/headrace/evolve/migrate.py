@@ -85,7 +85,9 @@ def _carried_over(
         raise StateError("this checkpoint has no committed epoch; start the new query with a new checkpoint folder")
     stored_checks.check_manifest(last)
     if last.closed:
-        raise StateMismatch("this checkpoint is closed: its input had an end and was processed; use a new folder")
+        raise StateMismatch(
+            "this checkpoint is closed: its input has ended and was processed; use a new checkpoint folder"
+        )
     if last.outbox and not store.all_delivered:
         raise StateMismatch(
             f"the results of epoch {last.number} may not have reached their sinks, since the run did not end normally; start it"

@@ -228,7 +228,7 @@ def wants_order(sink: AnySink) -> bool:
     return not takes_parts(sink) and sink.ordered
 
 
-def is_sink(thing: Any) -> bool:
+def is_sink(thing: object) -> bool:
     """Return whether an object is a sink of either kind.
 
     Args:
@@ -241,7 +241,7 @@ def is_sink(thing: Any) -> bool:
         >>> hr.sinks.is_sink(hr.sinks.memory()), hr.sinks.is_sink(print)
         (True, False)
     """
-    return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)
+    return (hasattr(thing, "deliver") and hasattr(thing, "ordered")) or takes_parts(thing)  # type: ignore[arg-type]
 
 
 def discard(sink: AnySink, query: str, result: str) -> None:

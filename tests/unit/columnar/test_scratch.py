@@ -255,7 +255,7 @@ def test_a_place_where_everybody_may_rename_is_warned_of(
     (place / "tmp").chmod(0o777)
     monkeypatch.setenv("HEADRACE_SCRATCH", str(place / "tmp"))
     assert scratch.own_folder().stat().st_mode & 0o777 == 0o700
-    assert "everybody may rename" in caplog.text
+    assert "every user may rename" in caplog.text
 
 
 def test_a_folder_that_was_swept_away_is_made_anew(place: Path) -> None:

@@ -76,5 +76,5 @@ def test_a_join_on_any_predicate_is_a_grid() -> None:
 
 
 def test_an_unknown_strategy_says_which_there_are() -> None:
-    with pytest.raises(QueryError, match="unknown strategy 'best'; there are subquery, operator, query"):
+    with pytest.raises(QueryError, match="unknown strategy 'best'; the strategies are subquery, operator, query"):
         queries.figure_1().plan(strategy="best")

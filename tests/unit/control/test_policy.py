@@ -33,7 +33,7 @@ def test_a_policy_from_a_file(tmp_path: Path) -> None:
         ({"elastic": "no"}, "elastic must be one of gain, paper, off"),
         ({"hot": 1}, "hot must be true or false; found 1"),
         ({"splitters": 2}, "splitters must be true or false; found 2"),
-        ({"suplier": 0.5}, "unknown entry 'suplier'; there are .*; did you mean 'supplier'"),
+        ({"suplier": 0.5}, "unknown entry 'suplier'; the entries are .*; did you mean 'supplier'"),
         ({"pinned": 5}, "pinned must be a table by operator; found 5"),
         ({"pinned": {"join-1": {"x": 1}}}, "pinned.join-1 must name groups by number"),
         ({"pinned": {"join-1": {"1": "two"}}}, "groups and slots as whole numbers"),
@@ -55,10 +55,10 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("pinned", "message"),
     [
-        ({"join-9": {0: 0}}, "pins groups of 'join-9'; there are join-1"),
-        ({"order-1": {0: 0}}, "pins groups of 'order-1'; there are join-1"),
+        ({"join-9": {0: 0}}, "pins groups of 'join-9'; operators with groups to pin: join-1"),
+        ({"order-1": {0: 0}}, "pins groups of 'order-1'; operators with groups to pin: join-1"),
         ({"join-1": {64: 0}}, "pins group 64 of join-1, which has groups 0 to 63"),
-        ({"join-1": {0: 4}}, "pins group 0 of join-1 to slot 4; there are 4"),
+        ({"join-1": {0: 4}}, "pins group 0 of join-1 to slot 4; this run has slots 0 to 3"),
     ],
 )
 def test_pins_of_what_is_not_there(pinned: dict[str, dict[int, int]], message: str) -> None:

@@ -150,7 +150,10 @@ def test_a_disk_that_fails_is_not_blamed_on_a_tuple(monkeypatch):
         raise duckdb.IOException("IO Error: could not write: No space left on device")
 
     monkeypatch.setattr(evaluate.duck, "run_select", full)
-    with pytest.raises(EngineError, match=r"'sum\(v\)' could not be evaluated: .*No space left.*; is there room"):
+    with pytest.raises(
+        EngineError,
+        match=r"'sum\(v\)' could not be evaluated: .*No space left.*; is the disk with the temporary files full",
+    ):
         evaluate.evaluate("SELECT 1", {"t": keyed(1)}, "sum(v)")
 
 

@@ -103,9 +103,9 @@ def test_names_of_one_run_differ(tmp_path: Path) -> None:
     ("name", "error", "words"),
     [
         ("", QueryError, "printable characters and no spaces at its ends; found ''"),
-        (" a", QueryError, "without spaces around them"),
+        (" a", QueryError, "no spaces at its ends"),
         ("a\nb", QueryError, "printable characters"),
-        ("x" * 256, QueryError, "has 1 to 255 printable characters"),
+        ("x" * 256, QueryError, "must have 1 to 255 printable characters"),
         ("late:s", QueryError, "names that begin with late: or failed: are reserved"),
         (3, QueryTypeError, "named takes a name as text; found 3; such as s.named('alarms')"),
     ],
