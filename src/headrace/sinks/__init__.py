@@ -42,6 +42,7 @@ from headrace.sinks.kafka import kafka_topic
 from headrace.sinks.parquet_files import ParquetFiles
 from headrace.sinks.parquet_parts import ParquetParts
 from headrace.support.durations import Duration, parse_duration
+from headrace.support.habits import missing_sink
 from headrace.support.paths import given_path
 from headrace.support.secrets import Secret
 
@@ -341,3 +342,8 @@ __all__ = [
     "takes_parts",
     "wants_order",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Name the sink to use instead of one that does not exist."""
+    raise missing_sink(name)

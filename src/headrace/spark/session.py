@@ -14,6 +14,7 @@ from typing import Any
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
+from headrace.errors import QueryError
 from headrace.spark import compat, jvm, privacy
 from headrace.support import shutdown
 from headrace.support.limits import check_slots
@@ -106,6 +107,7 @@ def _arguments(settings: Mapping[str, Any]) -> dict[str, str]:
 def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict[str, Any]:
     check_slots(slots)
     asked = {key if "." in key else key.replace("__", "."): value for key, value in config.items()}
+    _check_names(asked)
     python = asked.get("spark.pyspark.python") or os.environ.get("PYSPARK_PYTHON") or sys.executable
     os.environ["PYSPARK_PYTHON"] = python  # pyspark uses this variable and ignores the setting
     master = master or f"local[{slots}]"
@@ -133,6 +135,16 @@ def _settings(slots: int, master: str | None, config: Mapping[str, Any]) -> dict
         "spark.redaction.regex": _redacted(asked),
         **privacy.private_settings(asked.get("spark.master", master), asked),
     }
+
+
+def _check_names(asked: Mapping[str, Any]) -> None:
+    """Refuse a setting without a dot, which Spark would ignore."""
+    for name in asked:
+        if "." not in name:
+            raise QueryError(
+                f"session has no setting {name!r}; slots=4 is the number of tasks at once and master= the cluster; write a"
+                " setting of Spark with two underscores for each dot, such as spark__ui__enabled='true'"
+            )
 
 
 def _redacted(asked: Mapping[str, Any]) -> str:

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any
 
-from headrace.errors import NoSuchVerb, QueryTypeError
+from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
 from headrace.support.argument_errors import describe_argument, is_foreign_expression
+from headrace.support.durations import parse_duration
 
 USAGES = {  # examples of calls of verbs
     "map": "s.map('kept', new='a + 1')",
@@ -31,6 +32,13 @@ USAGES = {  # examples of calls of verbs
     "asof": "s.asof(t, by='k', within='1 hour')",
     "split": "s.split(8, by='k')",
     "unnest": "s.unnest('items')",
+    "top": "s.top(3, by='k', order='a desc', window='1 minute')",
+    "sample": "s.sample(0.1, by='k')",
+    "case": "s.case('a > 1', 'b > 2')",
+    "limit": "s.limit(10)",
+    "head": "s.head(10)",
+    "show": "s.show(10)",
+    "peek": "s.peek(10, timeout='10 seconds')",
     "named": "s.named('alarms')",
     "start": "s.start(sink, checkpoint='folder')",
     "collect": "s.collect()",
@@ -44,7 +52,7 @@ _RENAME = f"use `rename`, such as {USAGES['rename']}"
 _UNNEST = "use `unnest`, such as s.unnest('items', outer=True, index='i')"
 _DISTINCT = f"use `distinct`, such as {USAGES['distinct']}"
 _JOIN = f"use `join`, such as {USAGES['join']}"
-_TOP = "use `top`, such as s.top(3, by='k', order='a desc', window='1 minute')"
+_TOP = f"use `top`, such as {USAGES['top']}"
 _FIRST = "use `head` for the first rows of bounded input, or `peek` for what arrives; s.limit(10) is a stream of the first ten"
 _ROWS = "use `collect`, which returns the results of bounded input as a pyarrow.Table: s.collect().to_pylist()"
 _SINK = "use `start` with a sink, such as s.start(headrace.sinks.parquet('out/'), checkpoint='folder')"
@@ -84,6 +92,31 @@ INSTEAD: Mapping[str, str] = {  # attribute -> hint
     "session_window": "use `aggregate(session=...)`, such as s.aggregate(by='k', session='30 minutes', n='count(*)')",
     "alias": "the two sides of a join are `l` and `r`: on='l.a = r.b'",
 }
+READERS = {  # functions of other libraries: what to write
+    **dict.fromkeys(
+        ["read", "read_parquet", "read_csv", "read_json", "scan_parquet", "scan_csv", "readStream"],
+        "use headrace.files(spark, 'folder', time='ts', name='calls'), whose format= is 'parquet', 'csv' or 'json'",
+    ),
+    **dict.fromkeys(
+        ["read_kafka", "Kafka"],
+        "use headrace.kafka(spark, 'host:9092', 'topic', value=schema, time='ts', name='calls')",
+    ),
+}
+SINKS = {  # sinks that do not exist: what to write
+    **dict.fromkeys(
+        ["postgres", "postgresql", "sqlite", "duckdb", "jdbc", "sql"],
+        "use headrace.sinks.database('postgresql://user@host/db', 'table'); sqlite:/// and duckdb:/// are other URLs",
+    ),
+    **dict.fromkeys(
+        ["csv", "json", "files", "file"],
+        "use headrace.sinks.parquet('folder'), or headrace.sinks.foreach(function) to write other files",
+    ),
+}
+WINDOW_WORDS = {  # arguments that other engines have for windows: ours
+    **dict.fromkeys(["slide", "hop", "step", "advance"], "every"),
+    **dict.fromkeys(["size", "length", "duration", "tumble"], "window"),
+    **dict.fromkeys(["gap", "inactivity"], "session"),
+}
 EXPRESSIONS = frozenset(["col", "column", "lit", "expr", "functions", "when", "count", "sum", "window", "udf"])
 
 
@@ -106,7 +139,29 @@ def missing_verb(kind: str, name: str, columns: Iterable[str], verbs: Iterable[s
 def missing_function(name: str) -> AttributeError:
     """Return the error for an unknown name in the module headrace."""
     instead = "; expressions are SQL text, such as s.filter('a > 1')" if name in EXPRESSIONS else ""
+    if name in READERS:
+        instead = f"; {READERS[name]}"
     return AttributeError(f"module 'headrace' has no attribute {name!r}{instead}")
+
+
+def missing_sink(name: str) -> AttributeError:
+    """Return the error for a name that the module headrace.sinks does not have."""
+    instead = f"; {SINKS[name]}" if name in SINKS else ""
+    return AttributeError(f"module 'headrace.sinks' has no attribute {name!r}{instead}")
+
+
+def check_window_words(functions: Mapping[str, Any]) -> None:
+    """Refuse a duration that was given to `aggregate` by the name that other engines have for it."""
+    for name, given in functions.items():
+        if name in WINDOW_WORDS and _is_duration(given):
+            raise QueryTypeError(f"aggregate has no {name}=; found {given!r}; write {WINDOW_WORDS[name]}={given!r}")
+
+
+def _is_duration(given: Any) -> bool:
+    try:
+        return parse_duration(given, "") > 0
+    except QueryError:
+        return False
 
 
 def _usage(verb: str) -> str:
