@@ -94,13 +94,14 @@ INSTEAD: Mapping[str, str] = {  # attribute -> hint
 }
 READERS = {  # functions of other libraries: what to write
     **dict.fromkeys(
-        ["read", "read_parquet", "read_csv", "read_json", "scan_parquet", "scan_csv", "readStream"],
-        "use headrace.files(spark, 'folder', time='ts', name='calls'), whose format= is 'parquet', 'csv' or 'json'",
+        ["read", "read_parquet", "scan_parquet", "readStream", "read_stream", "parquet"],
+        "use headrace.files(spark, 'folder', time='ts', name='calls')",
     ),
     **dict.fromkeys(
-        ["read_kafka", "Kafka"],
-        "use headrace.kafka(spark, 'host:9092', 'topic', value=schema, time='ts', name='calls')",
+        ["read_csv", "read_json", "scan_csv", "csv", "json"],
+        "use headrace.stream(spark.readStream.schema(schema).csv('folder'), time='ts', name='calls')",
     ),
+    "read_kafka": "use headrace.kafka(spark, 'host:9092', 'topic', time='ts', schema=schema)",
 }
 SINKS = {  # sinks that do not exist: what to write
     **dict.fromkeys(
