@@ -370,7 +370,12 @@ class Stream:
             return self._join_table(other, on, using, how, within=within, last=last)
         right = _node(other, "join")
         if how not in nodes.KEPT_SIDES:
-            raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT_SIDES))}; found {how!r}")
+            anti = (
+                "; for tuples without a partner use how='left' and then filter('r_ts IS NULL')"
+                if "anti" in str(how)
+                else ""
+            )
+            raise QueryError(f"join takes how={' or '.join(map(repr, nodes.KEPT_SIDES))}; found {how!r}{anti}")
         columns = using_columns(using, self.schema, right.schema)
         predicate = join_condition(on, columns, self.schema, right.schema)
         if (within is None) == (last is None):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import duckdb
@@ -15,6 +15,7 @@ from headrace.columnar import duck
 from headrace.columnar.types import plain_type
 from headrace.errors import ExpressionError
 from headrace.expressions.reserved_words import quote_columns, quoting_hint
+from headrace.expressions.sql_habits import column_hint, function_hint, syntax_hint
 from headrace.expressions.syntax_tree import (
     CACHED_ANSWERS,
     Tree,
@@ -125,12 +126,12 @@ def _parsed(text: str, scopes: Mapping[str, pa.Schema], what: str) -> Tree:
     except ExpressionError as error:
         quoted, names = quote_columns(text, scopes)
         if not names:
-            raise
+            raise ExpressionError(f"{error}{syntax_hint(text)}") from None
         try:
             _check_shape(quoted, what)
             return parse(quoted, what)
         except ExpressionError:
-            raise ExpressionError(f"{error}; {quoting_hint(names)}") from None
+            raise ExpressionError(f"{error}; {quoting_hint(names)}{syntax_hint(text)}") from None
 
 
 def _check_shape(text: str, what: str) -> None:
@@ -178,7 +179,7 @@ def _check_node(node: Tree, text: str, what: str, *, aggregates: bool) -> None:
 def _check_function(name: str, text: str, what: str, *, aggregates: bool) -> None:
     kinds = allowed_functions().get(name)
     if kinds is None:
-        raise ExpressionError(f"{what} = {text!r} uses a function {name!r} that does not exist")
+        raise ExpressionError(f"{what} = {text!r} uses a function {name!r} that does not exist{function_hint(name)}")
     if name in NOT_REPEATABLE or name.startswith("__internal") or not _repeatable(name):
         reason = "is a macro over aggregates or is" if "macro" in kinds else "is"
         msg = f"{what} = {text!r} uses {name!r}, which {reason} not a function of its arguments alone; it is refused"
@@ -203,18 +204,20 @@ def _check_named(call: Tree, text: str, what: str) -> None:
 def _check_columns(tree: Tree, scopes: Mapping[str, pa.Schema], text: str, what: str) -> None:
     for path in columns_of(tree):
         if "" in scopes:
-            _check_column(path[0], scopes[""], text, what)
+            _check_column(path, scopes[""], text, what)
         elif path[0].lower() not in scopes or len(path) < 2:
             msg = f"{what} = {text!r} names {'.'.join(path)!r}; in a join write l.column or r.column"
             raise ExpressionError(msg)
         else:
-            _check_column(path[1], scopes[path[0].lower()], text, what)
+            _check_column(path[1:], scopes[path[0].lower()], text, what)
 
 
-def _check_column(name: str, schema: pa.Schema, text: str, what: str) -> None:
+def _check_column(path: Sequence[str], schema: pa.Schema, text: str, what: str) -> None:
+    name = path[0]
     if name.lower() not in {column.lower() for column in schema.names}:
         raise ExpressionError(
             f"{what} = {text!r} names an unknown column {name!r}; there are {', '.join(schema.names)}"
+            f"{column_hint(path, schema, text)}"
         )
 
 

@@ -38,6 +38,8 @@ def prepare_folder(folder: Path) -> None:
 def require_folder(folder: Path) -> None:
     """Raise unless the folder contains a state, which a reader needs."""
     _refuse_other_kinds(folder)
+    if not folder.parent.is_dir():
+        raise StateError(f"the folder {folder.parent} does not exist. Give the checkpoint of a query that has run")
     if not (folder / "manifests").is_dir():
         raise StateError(f"{folder} holds no state. Give the folder of a query that has run")
 
