@@ -46,6 +46,8 @@ SHARED = {
     "headrace.expressions.pair_codegen": "as above; compiled predicates are not looked at by the reference",
     "headrace.expressions.predicates": "as above; keys and bands are not looked at by the reference",
     "headrace.expressions.reserved_words": "of gates: which columns are quoted before an expression is read",
+    "headrace.expressions.constant_folding": "of predicates: which of them cannot fail",
+    "headrace.expressions.sql_habits": "of gates: hints in errors",
     "headrace.expressions.syntax_tree": "as above",
     "headrace.support.paths": "paths that users give",
     "headrace.query": "the query itself",
