@@ -411,7 +411,7 @@ def test_a_source_may_be_called_as_an_order_is(tmp_path: Path) -> None:
 def test_what_cannot_be_migrated(tmp_path: Path) -> None:
     old, new = tmp_path / "old", tmp_path / "new"
     query = counted(stream())
-    with pytest.raises(StateError, match="old does not exist. Give the checkpoint of a query"):
+    with pytest.raises(StateError, match=r"old does not exist\. Give the checkpoint of a query"):
         migrate_queries(old, new, [query])
     assert not old.exists()
     old.mkdir()
