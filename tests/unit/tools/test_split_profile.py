@@ -83,7 +83,10 @@ def test_a_query_without_such_a_split_is_refused(tmp_path: Path) -> None:
         stream.aggregate(by=["xway"], window="5 seconds", n="count(*)").split(4, by=["xway"]).apply(NullProcessor())
     )
     for query in (stream.filter("xway = 1"), behind, split(table_stream(reports(rows=5)))):
-        with pytest.raises(QueryError, match=r"the query does not split a stream of hr\.files .* for example, hr\.files\(\.\.\.\)\.split"):
+        with pytest.raises(
+            QueryError,
+            match=r"the query does not split a stream of hr\.files .* for example, hr\.files\(\.\.\.\)\.split",
+        ):
             ProfiledSplit.of([node_of(query)])
 
 
@@ -226,4 +229,8 @@ def test_a_rate_that_no_number_of_splitters_reaches() -> None:
 
 def test_the_command_is_explained() -> None:
     found = CliRunner().invoke(cli.app, ["split", "profile", "--help"], env={"COLUMNS": "160", "TERM": "dumb"})
-    assert found.exit_code == 0 and "--rate" in found.stdout and "Tuples per second that the recommendation must sustain" in found.stdout
+    assert (
+        found.exit_code == 0
+        and "--rate" in found.stdout
+        and "Tuples per second that the recommendation must sustain" in found.stdout
+    )

@@ -407,7 +407,9 @@ def test_an_avro_time_of_no_known_unit_is_refused_at_once(kind: Any):
         decoder("avro", SCHEMA, "at", with_type("at", kind))
     inside = {"type": "array", "items": {"type": "record", "name": "In", "fields": [{"name": "t", "type": kind}]}}
     nested = pa.schema([("k", pa.list_(pa.struct([("t", TS)])))])
-    with pytest.raises(QueryTypeError, match="field 'k' has a time type, but the Avro schema does not define it as a time"):
+    with pytest.raises(
+        QueryTypeError, match="field 'k' has a time type, but the Avro schema does not define it as a time"
+    ):
         decoder("avro", nested, WRITTEN, with_type("k", inside))
 
 
