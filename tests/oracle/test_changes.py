@@ -475,11 +475,11 @@ def test_a_column_that_a_join_holds_and_passes_on_stays_what_it_was(tmp_path: Pa
         return joined(stream().aggregate(by=["user"], window="1 second", **functions))
 
     run_on(LocalRun(joined(stream().map("user", v="kind", w="user")), tmp_path / "map"), [0])
-    with pytest.raises(QueryChanged, match=r"lost: join-1: of the tuples .* column 'v' was kind, is user"):
+    with pytest.raises(QueryChanged, match=r"lost: join-1: in the tuples .* column 'v' was kind, is user"):
         LocalRun(joined(stream().map("user", v="user", w="kind")), tmp_path / "map")
     LocalRun(joined(stream().map("user", v="kind", z="user")), tmp_path / "map").close()  # nobody holds that one
     run_on(LocalRun(summed("v", "w"), tmp_path / "sum"), [0])
-    with pytest.raises(QueryChanged, match=r"lost: join-1: of the tuples .* column 'v' was \(sum.*, is \(sum"):
+    with pytest.raises(QueryChanged, match=r"lost: join-1: in the tuples .* column 'v' was \(sum.*, is \(sum"):
         LocalRun(summed("w", "v"), tmp_path / "sum")
 
 
@@ -504,7 +504,7 @@ def test_a_column_that_a_join_holds_and_passes_on_keeps_its_type(tmp_path: Path)
 
     run_on(LocalRun(joined(rows(0)), tmp_path), [0])
     retyped = rows(1).set_column(3, "n", rows(1)["n"].cast(pa.float64()))
-    with pytest.raises(QueryChanged, match=r"lost: join-1: of the tuples .* column 'n' was int64, is double"):
+    with pytest.raises(QueryChanged, match=r"lost: join-1: in the tuples .* column 'n' was int64, is double"):
         LocalRun(joined(retyped), tmp_path)
 
 
@@ -566,7 +566,7 @@ def test_settings_that_change_go_on_in_their_place_and_are_said(
     run_on(LocalRun(sessions(1, 3), tmp_path), [0])
     LocalRun(sessions(3, 2), tmp_path).close()
     (said,) = [line for line in caplog.messages if "other code or settings" in line]
-    assert said.startswith("apply-2 goes on") and '"gap": 1' in said and '"gap": 2' in said
+    assert said.startswith("apply-2 continues with the state") and '"gap": 1' in said and '"gap": 2' in said
 
 
 def test_a_processor_is_the_same_whatever_its_file_was_run_as(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

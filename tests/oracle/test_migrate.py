@@ -68,7 +68,7 @@ def test_what_reads_an_added_function_begins_after_its_last_null(tmp_path: Path)
         run.close()
     second = first(m="max(x)").aggregate(window="2 seconds", all="count(*)", known="count(m)")
     found = migrate_queries(old, new, [second])
-    assert "windows that began before 1970-01-01T00:00:14.000001+00:00 are not put out" in "".join(found.lines)
+    assert "windows that began before 1970-01-01T00:00:14.000001+00:00 are not emitted" in "".join(found.lines)
     run = LocalRun(second, new / "state")
     run.epoch(table.slice(7), final=True)
     assert run.results().select(["all", "known"]).to_pylist() == [{"all": 2, "known": 2}] * 2
@@ -422,7 +422,7 @@ def test_what_cannot_be_migrated(tmp_path: Path) -> None:
     with pytest.raises(WriterConflict):
         migrate_queries(old, new, [query])
     run.close()
-    with pytest.raises(StateError, match="nothing was committed"):
+    with pytest.raises(StateError, match="has no committed epoch"):
         migrate_queries(old, new, [query])
     run_on(LocalRun(query, old / "state"), [0, 1])
     new.mkdir()

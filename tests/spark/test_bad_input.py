@@ -366,8 +366,8 @@ def test_impossible_checkpoints(bench: Bench, tmp_path: Path):
         tmp_path / "file": "is a file",
         tmp_path / "link": "is a symbolic link",
         tmp_path / "foreign": "contains other files: thesis.tex",
-        Path("/proc/headrace"): "cannot be made",
-        Path("/sys/headrace"): "cannot be made",
+        Path("/proc/headrace"): "cannot be created",
+        Path("/sys/headrace"): "cannot be created",
         tmp_path / "file" / "below": "file",
     }
     for path, message in cases.items():

@@ -178,7 +178,7 @@ def test_functions_may_give_numpy_arrays_and_nothing_at_all() -> None:
         (lambda t: [True] * 4, None, "route .*whole numbers.*bool"),
         (lambda t: 1 / 0, None, "route .*ZeroDivisionError"),
         (lambda t: "0123", None, "route .*array, or a list; found '0123'"),
-        (lambda t: [0, "a", 0, 0], None, "route .*no column"),
+        (lambda t: [0, "a", 0, 0], None, "route .*gave values that are not a column"),
         ("k", lambda t: [1] * 4, "broadcast .*booleans.*int64"),
         ("k", lambda t: [True], "broadcast .*gives 1 values for 4 tuples"),
     ],

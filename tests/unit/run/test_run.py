@@ -155,7 +155,7 @@ def test_a_run_that_is_stopped_ends_without_an_error_and_its_feed_with_it(tmp_pa
 def test_a_session_that_was_stopped_is_told_in_words(tmp_path, error):
     hand = HandRun(tmp_path, files=1, streaming=False, within=raising(error))
     hand.cluster.stopped = True
-    with pytest.raises(EngineError, match=r"session was stopped.* make a new session") as told:
+    with pytest.raises(EngineError, match=r"session was stopped.* create a new session") as told:
         hand.begin().wait(PATIENCE)
     assert told.value.__cause__ is error
 

@@ -90,7 +90,7 @@ def test_no_work_is_no_division() -> None:
 
 @pytest.mark.parametrize("cost", ["5", True, -1, float("nan")])
 def test_a_cost_is_a_number(cost: Any) -> None:
-    with pytest.raises(QueryError, match="the cost of subquery-1 must be microseconds per tuple"):
+    with pytest.raises(QueryError, match="the cost of subquery-1 must be a number of microseconds per tuple"):
         queries.figure_1().plan(slots=2, costs={"subquery-1": cost})
 
 

@@ -618,9 +618,9 @@ def test_a_file_sink_knows_results_that_came_as_parts(tmp_path: Path):
     sink.publish(publication(write(sink, "one", 1)))
     plain.deliver(Delivery(QUERY, 3, "result-0", numbered(1)))
     assert seen(tmp_path) == [1]
-    with pytest.raises(QueryError, match="holds other results"):
+    with pytest.raises(QueryError, match="contains other results"):
         plain.deliver(Delivery(QUERY, 3, "result-0", numbered(1, 2)))
-    with pytest.raises(QueryError, match="holds other results"):
+    with pytest.raises(QueryError, match="contains other results"):
         plain.deliver(Delivery(QUERY, 3, "result-0", numbered(2)))
 
 
@@ -629,7 +629,7 @@ def test_a_part_sink_knows_results_that_came_as_a_file(tmp_path: Path):
     plain.deliver(Delivery(QUERY, 3, "result-0", numbered(1, 2)))
     sink.publish(publication(write(sink, "one", 1), write(sink, "two", 2)))
     assert seen(tmp_path) == [1, 2] and left(tmp_path) == []
-    with pytest.raises(QueryError, match="holds other results"):
+    with pytest.raises(QueryError, match="contains other results"):
         sink.publish(publication(write(sink, "one", 1), write(sink, "three", 3)))
 
 
@@ -666,7 +666,7 @@ def test_a_delivery_that_is_repeated_is_compared_with_what_is_there_at_every_dep
     for _ in range(2):
         deliver(value, None, value)
     for other in others:
-        with pytest.raises(QueryError, match="holds other results"):
+        with pytest.raises(QueryError, match="contains other results"):
             deliver(value, None, other)
 
 
@@ -674,5 +674,5 @@ def test_a_file_that_is_not_what_was_delivered_is_named(tmp_path: Path):
     sink = sinks.parquet(tmp_path)
     sink.deliver(Delivery(QUERY, 3, "result-0", numbered(1)))
     (tmp_path / f"{EPOCH}.parquet").write_text("something else")
-    with pytest.raises(SinkError, match=rf"{EPOCH}.parquet' cannot be read, .*; remove it, and start again"):
+    with pytest.raises(SinkError, match=rf"{EPOCH}.parquet' cannot be read, .*; remove it and start again"):
         sink.deliver(Delivery(QUERY, 3, "result-0", numbered(1)))

@@ -116,7 +116,7 @@ def test_a_small_file_is_one_piece_and_is_not_opened(tmp_path: Path, ending: str
 def test_feather_of_version_1_is_refused_by_its_name(tmp_path: Path):
     path = tmp_path / "a.feather"
     path.write_bytes(b"FEA1" + bytes(100) + b"FEA1")
-    with pytest.raises(SourceError, match=r"a\.feather'.*version 1.*means version 2.*replace the file"):
+    with pytest.raises(SourceError, match=r"a\.feather'.*version 1.*only version 2, .*replace the file"):
         pieces(path, 1)
 
 

@@ -180,7 +180,7 @@ def test_offsets_that_lead_out_of_the_file_are_refused(tmp_path: Path):
 
 
 def test_a_file_that_is_gone_is_named(tmp_path: Path):
-    with pytest.raises(SourceError, match=r"a\.parquet' is gone.*put it back"):
+    with pytest.raises(SourceError, match=r"a\.parquet' was deleted before .*restore it"):
         read_file(tmp_path / "a.parquet")
 
 

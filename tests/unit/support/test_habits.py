@@ -42,7 +42,8 @@ def test_an_answer_says_what_to_write(habit: str) -> None:
         " s.",
         "needs none",
         "by itself",
-        "make one of it",
+        "convert it: ",
+        "pass each name as a separate argument: ",
         "are `l` and `r`",
     )
     assert found.startswith("works") or any(words in found for words in wanted), found

@@ -234,7 +234,7 @@ def test_a_secret_is_no_part_of_a_text(write: Callable[[Any], str], monkeypatch:
     """The name of the variable would be used as the password."""
     monkeypatch.setenv("PLANTED", PLANTED)
     with pytest.raises(
-        QueryTypeError, match=r"secret\('PLANTED'\) has no text.* let the variable PLANTED hold the whole"
+        QueryTypeError, match=r"secret\('PLANTED'\) has no text.* put the whole value into the variable PLANTED"
     ) as caught:
         write(secret("PLANTED"))
     assert PLANTED not in str(caught.value)

@@ -183,7 +183,7 @@ def test_a_note_that_cannot_be_written_harms_nothing(tmp_path: Path) -> None:
         ),
         (
             {"mine.py": "x = 1"},
-            r"their Python has another module 'mine' \(from '.*mine\.py'\), without 'Mine'; put the",
+            r"their Python has another module 'mine' \(from '.*mine\.py'\), without 'Mine'; move the code into the main file",
         ),
         ({}, "their Python has no module 'mine'; move the code into the main file"),
     ],

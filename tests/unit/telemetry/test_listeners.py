@@ -166,7 +166,7 @@ def test_a_listener_that_fails_is_said_once_and_harms_nobody(caplog: pytest.LogC
         assert listeners.close()
     assert found == list(range(50))
     (said,) = [each.getMessage() for each in caplog.records]
-    assert "fails failed in epoch 0: ValueError: no dashboard; the run goes on" in said
+    assert "fails failed in epoch 0: ValueError: no dashboard; the run continues" in said
 
 
 def test_a_listener_that_is_slow_misses_epochs_and_the_run_does_not_wait(
@@ -197,7 +197,7 @@ def test_a_listener_that_is_slow_misses_epochs_and_the_run_does_not_wait(
     assert done.wait(PATIENCE) and found == [*range(11), 100]
     said = [each.getMessage() for each in caplog.records]
     assert "is 10 epochs behind; it misses the epochs from 11 on" in said[0]
-    assert "missed 20 epochs; it hears epoch 100 again" in said[1]
+    assert "missed 20 epochs; it continues with epoch 100" in said[1]
 
 
 def test_a_listener_that_hangs_does_not_hold_the_end(

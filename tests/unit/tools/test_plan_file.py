@@ -28,7 +28,7 @@ def broken(change: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda d: d.pop("slots"), "the plan has no 'slots'"),
+        (lambda d: d.pop("slots"), "the plan lacks the entry 'slots'"),
         (lambda d: d.update(format=99), "format 99, but this version reads 3"),
         (lambda d: d.update(colour="red"), "unknown entries: colour"),
         (lambda d: d.update(slots=True), "slots must be int; found True"),

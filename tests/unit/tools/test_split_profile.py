@@ -83,12 +83,15 @@ def test_a_query_without_such_a_split_is_refused(tmp_path: Path) -> None:
         stream.aggregate(by=["xway"], window="5 seconds", n="count(*)").split(4, by=["xway"]).apply(NullProcessor())
     )
     for query in (stream.filter("xway = 1"), behind, split(table_stream(reports(rows=5)))):
-        with pytest.raises(QueryError, match=r"no split of hr\.files .* such as hr\.files\(\.\.\.\)\.split"):
+        with pytest.raises(
+            QueryError,
+            match=r"the query does not split a stream of hr\.files .* for example, hr\.files\(\.\.\.\)\.split",
+        ):
             ProfiledSplit.of([node_of(query)])
 
 
 def test_an_empty_folder_has_nothing_to_measure_with(tmp_path: Path) -> None:
-    with pytest.raises(QueryError, match=r"no tuples in .* to measure with"):
+    with pytest.raises(QueryError, match=r"there are no tuples to measure in .*; add a file"):
         split_profile.profile_split([node_of(split(files(tmp_path / "in")))], 1e6)
 
 
@@ -226,4 +229,8 @@ def test_a_rate_that_no_number_of_splitters_reaches() -> None:
 
 def test_the_command_is_explained() -> None:
     found = CliRunner().invoke(cli.app, ["split", "profile", "--help"], env={"COLUMNS": "160", "TERM": "dumb"})
-    assert found.exit_code == 0 and "--rate" in found.stdout and "Tuples per second to recommend for" in found.stdout
+    assert (
+        found.exit_code == 0
+        and "--rate" in found.stdout
+        and "Tuples per second that the recommendation must sustain" in found.stdout
+    )

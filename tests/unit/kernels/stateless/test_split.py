@@ -407,5 +407,5 @@ def test_what_needs_a_split_says_so() -> None:
     for name in ("apply", "each"):
         with pytest.raises(AttributeError, match=rf"s.split\(64, by=\['user'\]\).{name}"):
             getattr(stream, name)
-    with pytest.raises(AttributeError, match="no attribute 'fliter'"):
+    with pytest.raises(AttributeError, match="`Stream` has no `fliter`; did you mean `filter`"):
         stream.fliter

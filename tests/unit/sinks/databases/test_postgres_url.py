@@ -104,7 +104,7 @@ def refused_on_purpose(theirs: dict[str, str], error: str) -> bool:
     return (
         ("an @ follows the login" in error and "@" in "".join(theirs.values()))
         or ("a port is not a number" in error and not all(re.fullmatch(r"\d{0,5}", port) for port in ports))
-        or ("it has spaces" in error and any(re.search(r"\s", value) for value in theirs.values()))
+        or ("it contains spaces" in error and any(re.search(r"\s", value) for value in theirs.values()))
     )
 
 

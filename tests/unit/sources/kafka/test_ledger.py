@@ -159,7 +159,10 @@ def test_what_retention_removed_of_a_partition_that_was_added_is_a_gap_too(left:
     first = ledger(brokers)
     take(first)
     brokers.logs[TopicPartition("t", 1)] = left
-    with pytest.raises(SourceError, match=rf"offsets 0 to {left[0] - 1} of partition t/1 are gone .*retention"):
+    with pytest.raises(
+        SourceError,
+        match=rf"offsets 0 to {left[0] - 1} of partition t/1 were removed before they were read .*retention",
+    ):
         ledger(brokers, first.state).waiting()
     counted = ledger(brokers, first.state, pass_gaps=True)
     assert take(counted) == ({"t/1": (4, 9)} if left[0] == 4 else {})
@@ -202,7 +205,8 @@ def test_what_retention_removed_is_named():
     take(found)
     brokers.logs[TopicPartition("t", 0)][0] = 40
     with pytest.raises(
-        SourceError, match=r"offsets 10 to 39 of partition t/0 are gone .*begins at 40 now.*gaps=\"count\""
+        SourceError,
+        match=r"offsets 10 to 39 of partition t/0 were removed before they were read .*it now begins at 40.*gaps=\"count\"",
     ):
         found.waiting()
 
@@ -242,7 +246,9 @@ def test_a_log_that_ends_too_early_is_waited_for_and_then_named(monkeypatch: pyt
     take(found)
     brokers.logs[TopicPartition("t", 0)][1] = 7
     monkeypatch.setattr(module, "LEADER_CHANGE_SECONDS", 0.3)
-    with pytest.raises(SourceError, match=r"partition t/0 ends at offset 7, but it was read up to 10: its log was cut"):
+    with pytest.raises(
+        SourceError, match=r"partition t/0 ends at offset 7, but it was read up to 10: its log was truncated"
+    ):
         found.waiting()
 
 
