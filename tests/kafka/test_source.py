@@ -238,7 +238,7 @@ def test_a_topic_that_is_deleted_or_made_again_is_named(spark: Any, broker: Brok
     running = Running(busy(stream(spark, broker, topic)), tmp_path)
     running.until(40)
     broker.delete(topic)
-    assert f"topic {topic!r} does not exist" in running.fails()
+    assert f"topic {topic!r} does not exist: it was deleted" in running.fails()
     end = time.monotonic() + PATIENCE
     while True:  # a broker takes its time to forget a topic
         try:

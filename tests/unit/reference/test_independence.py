@@ -40,7 +40,6 @@ SHARED = {
     "headrace.expressions.gates": "as above",
     "headrace.expressions.bound_expression": "of native",
     "headrace.expressions.casts": "of native",
-    "headrace.expressions.constant_folding": "of predicates: arithmetic of numbers alone, for bands and for what cannot fail; not looked at by the reference",
     "headrace.expressions.number_functions": "of native",
     "headrace.expressions.loop_values": "of native",
     "headrace.expressions.orders": "as above",
