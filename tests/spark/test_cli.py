@@ -98,7 +98,7 @@ def test_once_takes_what_is_there_closes_all_windows_and_ends(tmp_path: Path) ->
     assert difference(expected, stored(tmp_path / "out", query.schema)) is None
     ordinary = run(tmp_path, "busy.py", "--out", "out")
     assert ordinary.returncode == 1
-    assert ordinary.stderr.splitlines()[-1].startswith("error: this checkpoint is closed"), ordinary.stderr
+    assert ordinary.stderr.splitlines()[-1].startswith("error: the checkpoint is closed"), ordinary.stderr
 
 
 @pytest.mark.long

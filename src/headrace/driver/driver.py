@@ -307,7 +307,7 @@ class Driver:
         """
         if self.closed:
             raise StateMismatch(
-                "this checkpoint is closed: its input has ended and was processed; use a new checkpoint folder"
+                "the checkpoint is closed because its bounded input has been processed; use a new checkpoint folder"
             )
         with self._watch.epoch():
             epoch = self._epoch(final=final, idle_sources=idle_sources, idle_partitions=idle_partitions or {})

@@ -86,7 +86,7 @@ def _carried_over(
     stored_checks.check_manifest(last)
     if last.closed:
         raise StateMismatch(
-            "this checkpoint is closed: its input has ended and was processed; use a new checkpoint folder"
+            "the checkpoint is closed because its bounded input has been processed; use a new checkpoint folder"
         )
     if last.outbox and not store.all_delivered:
         raise StateMismatch(

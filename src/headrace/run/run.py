@@ -54,7 +54,7 @@ SESSION_STOPPED = (
     " session, build the query on it and start again with the same checkpoint to continue"
 )
 NOTHING_READ = (
-    "nothing was read, because this checkpoint is closed: once=True (--once) ended the query for good; to read more, use a"
+    "nothing was read, because the checkpoint is closed: once=True (--once) ended the query for good; to read more, use a"
     " new checkpoint folder; a job that continues whenever it is started again uses `headrace run --until-idle` instead"
 )
 

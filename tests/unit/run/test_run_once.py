@@ -342,7 +342,7 @@ def test_a_closed_checkpoint_says_what_it_leaves_unread(tmp_path, caplog):
     hand = closed_run(tmp_path, files=2)
     assert hand.begin().wait(PATIENCE) and hand.epochs == []
     [said] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "nothing was read, because this checkpoint is closed" in said and "headrace run --until-idle" in said
+    assert "nothing was read, because the checkpoint is closed" in said and "headrace run --until-idle" in said
     assert said.endswith("stream may have new input; files of files that wait: 2")
 
 
