@@ -93,7 +93,10 @@ def test_an_operator_of_the_system_is_told_what_cannot_be(spark: Any, tmp_path: 
         ({"slots": 0}, "slots must be a whole number"),
         ({"slots": "many"}, "slots must be a whole number"),
         ({"most_slots": 1}, r"most_slots \(1\) is less than slots \(2\)"),
-        ({"policy": {"pinned": {"join-1": {0: 0}}}}, "pins groups of 'join-1'; there are aggregate-1"),
+        (
+            {"policy": {"pinned": {"join-1": {0: 0}}}},
+            "pins groups of 'join-1'; operators with groups to pin: aggregate-1",
+        ),
         (
             {"policy": {"pinned": {"aggregate-1": {"900": 0}}}},
             "pins group 900 of aggregate-1, which has groups 0 to 63",

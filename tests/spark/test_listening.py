@@ -84,4 +84,6 @@ def test_a_listener_may_stop_the_run(spark: Any, tmp_path: Path, caplog: pytest.
     run = joined(spark, tmp_path / "in").start(hr.sinks.memory(), checkpoint=tmp_path / "ckpt", epoch="0 seconds")
     run.listen(lambda record: run.stop() if record.epoch == 1 else None)
     assert run.wait(PATIENCE) and run.progress.epoch >= 1
-    assert "has ended before the listener" not in caplog.text  # the end of the run waited for it, and it not for the end
+    assert (
+        "has ended before the listener" not in caplog.text
+    )  # the end of the run waited for it, and it not for the end

@@ -131,7 +131,10 @@ def test_columns_and_tables_in_the_wrong_place_are_named_with_what_works(spark):
             lambda: hr.stream(pandas, time="ts"),
             "found a DataFrame of pandas; convert it: headrace.stream(spark.crea",
         ),
-        (lambda: hr.stream(pa.table({"x": [1]}), time="ts"), "found a Table of pyarrow; convert it: headrace.stream(spark.crea"),
+        (
+            lambda: hr.stream(pa.table({"x": [1]}), time="ts"),
+            "found a Table of pyarrow; convert it: headrace.stream(spark.crea",
+        ),
         (lambda: hr.stream("calls/", time="ts"), "found 'calls/'; for a folder of files use headrace.files(spark"),
         (lambda: hr.stream(s, time="ts"), "found a stream; the value is a stream already"),
         (lambda: hr.stream([(1,)], time="ts"), "found a list [(1,)]; convert its rows: spark.createDataFrame(rows"),

@@ -175,7 +175,7 @@ def test_any_source_of_a_table(spark: Any, tmp_path: Path) -> None:
     assert "table zones (x0 double, " in query.explain() and "of the function <lambda>" in query.explain()
     with pytest.raises(QueryError, match="a DataFrame keeps the list of files that it was made with"):
         hr.table(df, refresh="1 minute")
-    with pytest.raises(QueryTypeError, match="found a streaming DataFrame; use headrace.stream"):
+    with pytest.raises(QueryTypeError, match=r"found a streaming DataFrame; use headrace\.stream"):
         hr.table(spark.readStream.format("rate").load())
 
 
