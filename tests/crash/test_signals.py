@@ -180,7 +180,7 @@ class Runs:
 
     @property
     def closed(self) -> bool:
-        return "the checkpoint is closed" in self.said
+        return "; the checkpoint is closed" in self.said
 
     def complaints(self) -> list[str]:
         """What is wrong with the answer of runs that ended their input."""

@@ -176,7 +176,7 @@ def test_a_closed_checkpoint_delivers_again_and_has_ended(spark, tmp_path):
     assert again.progress.epoch == run.progress.epoch and again.progress.tuples_in == 27
     again.stop()
     assert [epoch for epoch, _ in got[-2:]] == [2, 2] and got[-1][1].equals(got[-2][1])
-    with pytest.raises(hr.StateMismatch, match="the checkpoint is closed"):
+    with pytest.raises(hr.StateMismatch, match="the checkpoint is closed because its bounded input has been processed"):
         query.start(hr.sinks.memory(), checkpoint=tmp_path / "ckpt")
 
 
