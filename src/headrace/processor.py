@@ -527,7 +527,7 @@ def _check_methods(kind: type[Processor]) -> None:
 
 
 def _check_class(processor: Processor) -> None:
-    """Secrets are read from attributes of the instance alone."""
+    """Raise if a secret is set on the class: secrets are read only from attributes of the instance."""
     kind = type(processor)
     for name in dir(kind):
         if name not in vars(processor) and holds_secret(inspect.getattr_static(kind, name, None)):

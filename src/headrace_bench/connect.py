@@ -74,10 +74,10 @@ class Way:
 
 @dataclass(frozen=True)
 class Size:
-    json: int  # rows per epoch, by format and destination
-    arrow: int
-    out: int
-    table: int
+    json: int  # rows per epoch, read as JSON messages
+    arrow: int  # rows per epoch, read as Arrow messages
+    out: int  # rows per epoch, written to Kafka
+    table: int  # rows per epoch, written to a table
     rows: int  # rows per Arrow message
     warm: int  # epochs
     measured: int

@@ -148,8 +148,9 @@ def latency(case: Case, shown: Path, results: Iterable[tuple[float, pa.Table]], 
 
 
 def ages(case: Case, table: pa.Table, arrivals: Floats, at: float) -> Floats:
-    """Return seconds from the arrival of the later tuple, for results with both tuples before the tail and one after
-    the warm-up.
+    """Return the age of each result: the seconds from the arrival of its later tuple until `at`.
+
+    Results whose later tuple belongs to the warm-up or to the tail are left out.
     """
     streams = case.streams
     if case.query.kind == "table":

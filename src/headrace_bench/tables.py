@@ -92,7 +92,7 @@ def _ratios(found: Sequence[JudgedCase]) -> list[str]:
 
 
 def _ages(options: Options, contenders: Sequence[systems.System]) -> list[dict[str, Any]]:
-    """Measure ages with files of a tenth of a second, at the given rate in real time, and epochs of half a second."""
+    """Measure how old results are when they are delivered. Files hold 0.1 s of input and arrive in real time; epochs last 0.5 s."""
     found = []
     live = [points(shape, 200, warm=100, live=0.1) for shape in POINTS]
     for case in [c for c in live if not options.only or options.only in c.name]:

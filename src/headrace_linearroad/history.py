@@ -82,7 +82,7 @@ def _in_folder(folder: Path) -> list[Path]:
     found = [path for place in (folder, folder / HISTORY) for name in names if (path := place / name).is_file()]
     if not found:
         raise SourceError(
-            f"there is no {TOLLS} or {SEGMENTS} in {str(folder)!r}; give a folder with histories, or CSV files"
+            f"there is no {TOLLS} or {SEGMENTS} in {str(folder)!r}; give a folder that contains histories, or the paths of two CSV files"
         )
     return found
 

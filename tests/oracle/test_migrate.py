@@ -102,7 +102,7 @@ def test_what_means_the_same_goes_on_under_whatever_name(kept: list[str], tmp_pa
         later = [table.filter(pa.compute.greater_equal(table["ts"], to_datetime(begins))) for table in (whole, found)]
         assert later[0].num_rows and difference(*later) is None, place
         assert unmatched_rows(whole, found)[0].num_rows, "before that something is missing, or the oracle sees nothing"
-        assert place == 1 or not unmatched_rows(whole, found)[1].num_rows, "no window was put out half filled"
+        assert place == 1 or not unmatched_rows(whole, found)[1].num_rows, "no window was emitted half filled"
     old_again = LocalRun(several("sessions", *kept), old / "state")  # which can still be gone on with
     run_on(old_again, [2])
     assert difference(emitted(STATES[kept[0]](stream()).map("x"), 2, 3), since(old_again, 2, "result-1")) is None

@@ -96,7 +96,7 @@ def test_split_has_a_claim_for_every_figure(tmp_path: Path):
         "at least 0.9",
         "at most 1 x",
     ]
-    assert found["routes_alone"]["dear"] > found["routes_alone"]["plain"] > 0
+    assert found["routes_alone"]["expensive"] > found["routes_alone"]["plain"] > 0
 
 
 @pytest.mark.long

@@ -78,7 +78,7 @@ def _newest(record: EpochRecord) -> str:
         compared = f", compared {each.compared:,} pairs" if each.compared else ""
         lines.append(
             f"  {name}: {each.arrived - each.dropped:,} of {each.arrived:,} tuples taken, {each.sent:,} sent,"
-            f" {each.held:,} held, {each.read:,} read{compared}, {each.out:,} put out, {each.cpu:.3f} s of a processor"
+            f" {each.held:,} held, {each.read:,} read{compared}, {each.out:,} emitted, {each.cpu:.3f} CPU s"
         )
     lines += [f"  {name}: {words}" for name, words in live.splits_text(record.progress, record.splits)]
     lines += [f"  {name}: {words}" for name, words in live.tables_text(record.progress)]

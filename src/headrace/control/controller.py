@@ -265,7 +265,7 @@ class Controller:
             self.splitters = chosen
         if chosen == now:
             return []
-        why = f"{load.tuples:,.0f} tuples and {load.bytes / 2**20:,.1f} MiB an epoch, split in {load.cpu:.3f} s of a processor"
+        why = f"{load.tuples:,.0f} tuples and {load.bytes / 2**20:,.1f} MiB an epoch, split in {load.cpu:.3f} CPU s"
         expected = splitter_count.splitter_seconds(load, chosen.count) / load.seconds
         return [Decision(epoch, "all", "splitters", f"{now.summary} to {chosen.summary}", why, load.seconds, expected)]
 

@@ -26,12 +26,12 @@ BROADCAST = 0.01  # the heuristic's share of tuples that are broadcast
 class ModelCosts:
     """CPU time per tuple. A splitter reads whole windows of tuples; a query processor reads single tuples."""
 
-    cr_W: float = 0.0  # read: a tuple's share of reading a physical window
+    cr_W: float = 0.0  # read: a tuple's share of the time to read a physical window
     cs_W: float = 0.0  # split: share of choosing a splitter for the window
     ce_W: float = 0.0  # emit: share of sending the window
     cs: float = 0.0  # split: evaluate route and broadcast
-    ce: float = 0.0  # emit: to one query processor
-    cr: float = 0.0  # read: a tuple in a query processor
+    ce: float = 0.0  # emit: send the tuple to one query processor
+    cr: float = 0.0  # read: receive the tuple in a query processor
     cp: float = 0.0  # poll, per splitter
     cm: float = 0.0  # merge, per splitter
     cr_PR: float | None = (

@@ -118,7 +118,7 @@ def _edge(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
     steps = [
         step for step in edge.steps if not p.is_pushed(step)
     ]  # pushed steps are part of a join, which describes them
-    read = narrow_step(_put_out(plan, edge), columns_before(steps, needed))
+    read = narrow_step(_producer_schema(plan, edge), columns_before(steps, needed))
     found = {"from": edge.producer, "steps": _steps(steps, needed), "reads": describe_schema(read)}
     return {**found, "output": edge.output} if edge.output else found
 
@@ -130,7 +130,7 @@ def _computed(plan: p.PhysicalPlan, edge: p.Edge, needed: Names) -> Json:
     return {"computed": [[name, sql] for name, sql in functions if name.lower() in names]} if functions else {}
 
 
-def _put_out(plan: p.PhysicalPlan, edge: p.Edge) -> pa.Schema:
+def _producer_schema(plan: p.PhysicalPlan, edge: p.Edge) -> pa.Schema:
     operator = plan.by_name.get(edge.producer)
     return operator.output_schema(edge.output) if operator else plan.source(edge.producer).schema
 

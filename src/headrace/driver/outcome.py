@@ -252,7 +252,7 @@ def _needed(block: Block, bound: int) -> float:
 
 
 def _without(blocks: Sequence[Block], gone: Counter[str]) -> list[Block]:
-    """Return the blocks without as many copies of each as were merged: a union of a stream with itself has two."""
+    """Return the blocks that were not merged. A block may be listed twice: by a union of a stream with itself."""
     left = Counter(gone)
     kept = []
     for block in blocks:

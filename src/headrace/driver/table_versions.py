@@ -37,7 +37,7 @@ CHANGED = "table %s is version %s now, with %s rows, from epoch %s on"
 
 @dataclass
 class _UnpublishedVersion:
-    """A content of a table that no manifest names yet."""
+    """The rows of a table version that no manifest names yet."""
 
     rows: pa.Table
     checksum: str

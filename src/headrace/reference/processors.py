@@ -204,8 +204,8 @@ def _rows(table: pa.Table | None, schema: pa.Schema, output: str, call: DueCall)
         )
     if earliest < call.time:
         raise TooEarly(
-            f"a row is put out too early: its ts is {call_text(earliest)}, before {call_text(call.time)}, the time of what caused"
-            " it; give it that time or a later one, and its own in another column"
+            f"a row is emitted too early: its ts is {call_text(earliest)}, which is before its cause, {call_text(call.time)};"
+            " use that time or a later one as ts, and put the earlier time into another column"
         )
     return rows
 

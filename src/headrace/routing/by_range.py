@@ -103,7 +103,7 @@ class RangeGrouping(Grouping):
 
 @dataclass(frozen=True)
 class Ranges(Layout):
-    """A layout in which each slot owns neighbouring groups of points. The intervals are on the other side."""
+    """A layout of a band join: each slot owns neighbouring groups of points of one side; the other side has intervals."""
 
     total: int  # number of groups
     busy: int  # number of slots that own groups

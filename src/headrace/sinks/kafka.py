@@ -255,14 +255,14 @@ class _ResultProducer:
         while len(self.producer) >= before:
             self.producer.poll(0.05)
             if time.monotonic() > end:
-                raise Unreachable(f"it takes no messages{self.cluster.why()}")
+                raise Unreachable(f"the cluster accepts no messages{self.cluster.why()}")
 
     def _all_sent(self) -> None:
         while before := len(self.producer):
             end = time.monotonic() + ANSWER
             while self.producer.flush(0.5) >= before:
                 if time.monotonic() > end:
-                    raise Unreachable(f"it takes no messages{self.cluster.why()}")
+                    raise Unreachable(f"the cluster accepts no messages{self.cluster.why()}")
 
     def _newest_mark(self) -> str | None:
         """Return the newest committed mark of this result, or None."""

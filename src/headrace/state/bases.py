@@ -81,7 +81,7 @@ def changed_row_count(state: TableState, last: int) -> int:
 def needed_blocks(
     blocks: Sequence[Block], renewed: Sequence[int], rows: Sequence[int], ages: Sequence[EpochRange]
 ) -> tuple[Block, ...]:
-    """Return the blocks that may have a row that counts."""
+    """Return the blocks that may contain live rows: rows that no base, newer row or tombstone has replaced."""
     oldest = min((epoch for epoch, live in zip(renewed, rows, strict=True) if live), default=None)
     left = [b for b in blocks if oldest is not None and b.high is not None and b.high >= oldest]
     return _hidden_left_out(left, ages)

@@ -104,7 +104,7 @@ READERS = {  # functions of other libraries: what to write
     ),
     "read_kafka": "use headrace.kafka(spark, 'host:9092', 'topic', time='ts', schema=schema)",
 }
-SINKS = {  # sinks that do not exist: what to write
+SINKS = {  # names of sinks that users expect and headrace does not have -> what to write instead
     **dict.fromkeys(
         ["postgres", "postgresql", "sqlite", "duckdb", "jdbc", "sql"],
         "use headrace.sinks.database('postgresql://user@host/db', 'table'); sqlite:/// and duckdb:/// are other URLs",

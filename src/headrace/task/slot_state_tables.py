@@ -251,7 +251,7 @@ class SlotStateTables:
         self.report.changed(self.operator.name, table, block, live, whole.tolist(), self._open.get(table, ()), summary)
 
     def _base(self, table: str, delta: pa.Table, groups: AnyNumbers) -> tuple[pa.Table, AnyNumbers]:
-        """Return all rows that groups hold now (those before the epoch, and the changes), and the epochs of the former."""
+        """Return the present rows of `groups`, and for each row that they had before this epoch the epoch that wrote it."""
         declared, number = self._declared(table), self.epoch.number
         dated = state_tables.read_rows_with_epochs(self.task.reader, self._before(table), groups, self._describe(table))
         old = dated.drop_columns([state_tables.EPOCH_COLUMN])

@@ -146,12 +146,15 @@ def _reached(plan: p.PhysicalPlan, source: str, standing: Mapping[str, SourceClo
                 yield _pace([beside, above[operator.name]], standing)
 
 
-def _pace(circles: Sequence[Collection[str]], standing: Mapping[str, SourceClock]) -> int:
-    """Return the smallest watermark in the first circle with a source that is not idle; else the largest of the last."""
-    for names in circles:
+def _pace(nearest_first: Sequence[Collection[str]], standing: Mapping[str, SourceClock]) -> int:
+    """Return the smallest watermark of the first set that has a source that is not idle.
+
+    If all sources are idle, return the largest watermark of the last set.
+    """
+    for names in nearest_first:
         if awake := [standing[n].watermark for n in names if n in standing and not standing[n].idle]:
             return min(awake)
-    return max(standing[n].watermark for n in circles[-1] if n in standing)
+    return max(standing[n].watermark for n in nearest_first[-1] if n in standing)
 
 
 def accepts_until(clock: SourceClock, lateness: int, ahead: int | None) -> int:

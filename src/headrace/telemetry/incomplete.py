@@ -52,8 +52,12 @@ def complete_since(
 ) -> Begun:
     """Return for each source and operator the time from which its future tuples are complete.
 
-    arrived: for each source, a time that is later than all of its tuples so far. begun: as in a manifest, by operator;
-    operators in `added` are added to it. notes: for each kept operator, the notes in its state.
+    From that time on, a source or operator emits everything that it would have emitted in a run without the change.
+
+    arrived: for each source, a time later than all of its tuples so far.
+    begun: for each incomplete operator, the time that the manifest has for it (see above).
+    added: operators that this start adds.
+    notes: for each kept operator, the notes in its state.
     """
     complete: Begun = dict(arrived)
     for operator in plan.operators:

@@ -188,7 +188,7 @@ class _Check:
     def _copy(self, kind: type[ReferenceCopy] = ReferenceCopy) -> Any:
         return kind(self.node.processor, self.node.declared, self.substream, self.node.rule.substreams)
 
-    # --- what is looked at
+    # --- the checks of one case
 
     def _watched(self, case: CheckedCase) -> FoundProblem | None:
         """As the reference does it: what fails, what comes too early, and what can be seen."""
@@ -196,7 +196,7 @@ class _Check:
             copy = self._copy(WatchedCopy)
             self._run(case, copy)
         except TooEarly as error:
-            return FoundProblem("early", f"a row is put out too early: {error}", case)
+            return FoundProblem("early", f"a row is emitted too early: {error}", case)
         except DataError as error:
             return FoundProblem(f"fails: {type(error.__cause__)}", str(error), case)
         self.grown = copy.grown
@@ -214,7 +214,7 @@ class _Check:
         return None
 
     def _answered(self, case: CheckedCase) -> FoundProblem | None:
-        """In other chunks, with restarts, tried twice: what is put out must be the same."""
+        """In other chunks, with restarts, tried twice: the output must be the same."""
         try:
             expected = self._one_by_one(case)
         except DataError:
@@ -291,7 +291,7 @@ class _Check:
 
 LOST = "what is kept there between calls is lost at a restart; keep it in a table, or derive it in open"
 AGAIN = "tried again with the same tuples and the same state, it does something else; it must be deterministic"
-CUT = "the answer depends on where the stream is cut; process(a + b) must put out what process(a), then process(b) does"
+CUT = "the answer depends on where the stream is cut; process(a + b) must emit what process(a), then process(b) emits"
 
 
 class _AttemptsDiffer(Exception):

@@ -214,7 +214,7 @@ def _claims(epochs: Sequence[Epoch], differing: int) -> list[Claim]:
         claims.is_true("results are those of DuckDB", differing == 0, f"{differing} differ"),
         claims.is_true("slots grow with the load and shrink again", slots[0] < max(slots) > slots[-1], course),
         claims.at_most("reversals on the way up and down", 1, reversals(slots)),
-        claims.at_most("an epoch behind a decision, in medians of those around it", 3, longest, " x"),
+        claims.at_most("the epoch after a decision, in medians of those around it", 3, longest, " x"),
     ]
 
 
@@ -254,6 +254,6 @@ def _notes(size: Size) -> list[str]:
     return [
         f"degree: {ON}, windows of {size.within} s, {size.keys} keys, {size.steady:,} tuples/s beside {size.low:,} to"
         f" {TIMES * size.low:,}; epochs of {1000 // PER_SECOND} ms, at most {size.most} slots on {CORES} cores, thresholds"
-        f" {usual.supplier:g} and {usual.consumer:g} of a slot's time. An epoch behind a decision is the first in"
-        f" which it took effect; it is compared with the {NEAR} before and the {NEAR} behind it.",
+        f" {usual.supplier:g} and {usual.consumer:g} of a slot's time. The epoch after a decision is the first in"
+        f" which it took effect; it is compared with the {NEAR} before and the {NEAR} after it.",
     ]

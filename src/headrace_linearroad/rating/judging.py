@@ -203,7 +203,7 @@ def work(job: Mapping[str, Any]) -> None:
         # in one part: a group already fits in memory, and each part would read the whole input
         right = answer(folder, [Path(job["history"])], PROFILES[job["profile"]], parts=1, tell=tell)
         own = {name: _own(right.tables[name], name, group) for name in OUTPUTS}
-        verdict = compare(replace(right, tables=own), _put_out(Path(job["answers"]), group), tell=tell)
+        verdict = compare(replace(right, tables=own), _output_rows(Path(job["answers"]), group), tell=tell)
         said = {name: output.to_json() for name, output in verdict.outputs.items()}
         told({"group": list(group), "outputs": said, "digests": digests})
     shutil.rmtree(folder, ignore_errors=True)
@@ -237,8 +237,8 @@ def _own(table: pa.Table, name: str, group: Sequence[int]) -> pa.Table:
     return table.filter(mine)
 
 
-def _put_out(answers: Path, group: Sequence[int]) -> dict[str, pa.Table]:
-    """Return the rows of a group from the run's output."""
+def _output_rows(answers: Path, group: Sequence[int]) -> dict[str, pa.Table]:
+    """Return the rows of each output that belong to a group: its first expressway and the one after its last."""
     found = {}
     with connection() as con:
         for name in OUTPUTS:

@@ -41,10 +41,10 @@ def expected(
 ) -> dict[str, pa.Table]:
     """Return one right answer for each output. Of several right balances, return the one that every check accepts."""
     found = answer(path, given, rules or PROFILES[profile])
-    return {name: _as_put_out(found.tables[name].select(shape.columns)) for name, shape in OUTPUTS.items()}
+    return {name: _as_output(found.tables[name].select(shape.columns)) for name, shape in OUTPUTS.items()}
 
 
-def _as_put_out(table: pa.Table) -> pa.Table:
+def _as_output(table: pa.Table) -> pa.Table:
     table = table.cast(pa.schema([(name, pa.int64()) for name in table.column_names]))
     ts = pa.compute.multiply(table["time"], 1_000_000).cast(pa.timestamp("us", "UTC"))
     return table.add_column(0, "ts", ts)

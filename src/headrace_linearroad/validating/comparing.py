@@ -29,7 +29,7 @@ Row = dict[str, Any]
 class Example:
     kind: str
     found: Row | None
-    expected: list[Row]  # each of these rows is right
+    expected: list[Row]  # alternatives: any one of these rows would be right
 
 
 @dataclass(frozen=True)

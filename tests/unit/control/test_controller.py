@@ -200,7 +200,7 @@ def test_splitters_are_decided_once_for_a_load_said_why_and_judged() -> None:
     (made,) = control.reorganise(9, 64, {})
     assert (made.kind, made.operator) == ("splitters", "all")
     assert made.change == "2 with windows of 16 MiB to 8 with windows of 2 MiB"
-    assert made.reason == "1,000,000 tuples and 64.0 MiB an epoch, split in 1.000 s of a processor"
+    assert made.reason == "1,000,000 tuples and 64.0 MiB an epoch, split in 1.000 CPU s"
     assert made.before == pytest.approx(0.5 + 2 * MORE) and made.predicted == pytest.approx(
         (1 / 8 + 8 * MORE) / made.before
     )

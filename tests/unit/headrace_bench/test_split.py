@@ -178,7 +178,9 @@ def found_by_headrace(case: Case, folder: Path, cut: int = 1) -> pa.Table:
     return run.results()
 
 
-@pytest.mark.parametrize(("route", "form"), [(split.PLAIN, "arrow"), (split.dear(4), "parquet")], ids=["plain", "dear"])
+@pytest.mark.parametrize(
+    ("route", "form"), [(split.PLAIN, "arrow"), (split.expensive_route(4), "parquet")], ids=["plain", "expensive"]
+)
 def test_oracle_headrace_duckdb_and_plain_python_count_the_same(route: str, form: str, tmp_path: Path):
     case = tiny(route, files=2, form=form)
     assert isinstance(case.streams, Roads)
@@ -258,11 +260,11 @@ def test_canary_a_counter_on_self_is_found():
 # --- what is measured ----------------------------------------------------------------------------------------------
 
 
-def test_a_dear_route_goes_where_the_plain_one_goes():
+def test_an_expensive_route_goes_where_the_plain_one_goes():
     tuples = Roads(("reports",), 101, 30, 1, 8, gap=1.0).round(0)
     with duckdb.connect() as connection:
         connection.register("tuples", tuples)
-        found = connection.sql(f"select {split.PLAIN} a, {split.dear(8)} b from tuples").to_arrow_table()
+        found = connection.sql(f"select {split.PLAIN} a, {split.expensive_route(8)} b from tuples").to_arrow_table()
     assert found["a"].cast(pa.int64()).equals(found["b"].cast(pa.int64()))
     assert found["a"].null_count == tuples.num_rows - pc.sum(pc.equal(tuples["type"], REPORT)).as_py() > 0
 
@@ -302,7 +304,7 @@ def test_claims_and_ratios_follow_from_the_rates(tmp_path: Path):
         outcome = Outcome(variant.system.name, variant.system.family, OK, rate, cpu, 1.0, answer=right)
         case = replace(variant.case, facts={"routed": 0.99, "broadcast": 0.005, "omitted": 0.005})
         found.append(judged(case, [outcome], right))
-    made = split.reported(TINY, found, Spread.of([16e6]), {"plain": 0.01, "dear": 0.11})
+    made = split.reported(TINY, found, Spread.of([16e6]), {"plain": 0.01, "expensive": 0.11})
     assert [claim["holds"] for claim in made.data["claims"]] == [True, False, False, True]
     ratios = made.data["ratios"]
     assert ratios[f"{PARQUET} : {SPARK}"] == 4 and ratios[f"{PARQUET} : {SORTED}"] == 8

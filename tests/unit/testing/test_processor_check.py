@@ -346,20 +346,20 @@ def test_rows_put_out_too_early_are_found() -> None:
             return found
 
     told = found(Early())
-    assert "Early: a row is put out too early" in told and "smallest case found, 1 tuple" in told and "user=b" in told
+    assert "Early: a row is emitted too early" in told and "smallest case found, 1 tuple" in told and "user=b" in told
 
 
 def test_a_row_that_is_early_only_within_a_chunk_is_found() -> None:
     """The engine need not see it: a row with the first time of its chunk may be due to a later tuple of it."""
 
     class Backdates(Sessions):
-        """A session has the time of its first tuple, though it is put out by a later one."""
+        """A session has the time of its first tuple, but it is emitted by a later one."""
 
         def closed(self, until: dt.datetime, now: dt.datetime, state: Any) -> list[tuple[Any, ...]]:
             return [(began, user, began, n) for _, user, began, n in super().closed(until, now, state)]
 
     told = found(Backdates())
-    assert "put out too early" in told and "smallest case found, 1 tuple" in told and "in tick at" in told
+    assert "emitted too early" in told and "smallest case found, 1 tuple" in told and "in tick at" in told
 
 
 def test_an_exception_is_shown_with_the_fewest_tuples_that_raise_it() -> None:

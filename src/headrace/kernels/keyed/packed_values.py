@@ -129,7 +129,7 @@ ColumnSlice = tuple[Bytes, Numbers, Numbers]  # bytes; where the part of each va
 
 
 def _parts(values: pa.Array, start: Numbers, stop: Numbers) -> list[ColumnSlice]:
-    """Return the parts of a column, for each value from `start` to `stop`."""
+    """Return the byte slices that store a column: for each i, the slices of its values `start[i]` to `stop[i]`."""
     t, kind = pa.types, values.type
     found: list[ColumnSlice] = [(valid(values).view(np.uint8), start, stop - start)]
     if t.is_struct(kind):

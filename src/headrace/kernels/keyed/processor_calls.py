@@ -1,8 +1,8 @@
 """The calls of a processor on one substream: their tuples, their times, and the checks of their output.
 
 Invariant: the calls, and their order relative to the tuples, follow only from the substream and the watermarks. The
-calls of all epochs in turn equal those of a run in one epoch, except for where `process` is cut; tuples with one `ts`
-stay together, because watermarks and ticks are between times. Every error in a call is a `DataError` that names
+calls of all epochs together equal the calls of a run in one epoch; only the cuts between calls of `process` may differ.
+Tuples with one `ts` are never cut apart, because no watermark or tick divides a time. Every error in a call is a `DataError` that names
 processor, substream, method and times, and the line of the user's code.
 """
 
@@ -228,7 +228,7 @@ def _check_times(call: ProcessorCall, rows: pa.Table, what: _CallOutput) -> None
         cause = "the first tuple it was handed" if call.method == "process" else "its own time"
         msg = (
             f"{what} has ts {_time(int(found[row]))} in row {row}, which is before {cause}, {_time(call.first)};"
-            " a row's ts is not before what caused it: give it that time, and an earlier one in another column"
+            " a row's ts must not be before its cause: use that time as ts, and put the earlier time into another column"
         )
         raise DataError(msg)
 
