@@ -44,7 +44,9 @@ class Outcome:
     outbox: tuple[OutboxEntry, ...]
     totals: Totals
     work: WorkTotals
-    needed_tuples: dict[str, list[float]]  # by input, about how many tuples of each operator's state are still needed
+    needed_tuples: dict[
+        str, list[float]
+    ]  # by operator, one figure per input: about how many tuples of its state are needed
 
 
 def compute_outcome(

@@ -49,7 +49,7 @@ from headrace.support.terminal_text import printable
 Epoch: TypeAlias = pa.Table | Mapping[str, pa.Table]
 Idle: TypeAlias = Sequence[Collection[str]]  # names of sources, for each epoch
 
-OMITTED = -2  # a substream number that does not exist
+OMITTED = -2  # no tuple has this substream: the body of `each` runs on it once, on no tuples, for schema and watermark
 
 
 @dataclass(frozen=True)

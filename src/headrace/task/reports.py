@@ -205,7 +205,7 @@ class Report(Header):
     seconds: float  # from its first message to its last, waiting included
     work: WorkCounts
     sources: Mapping[str, SourceCounts]  # sources that delivered something
-    added: Sequence[StateBlock]  # to state that only grows
+    added: Sequence[StateBlock]  # to state whose blocks are added, merged and dropped whole
     replaced: Sequence[StateBlock]  # parts of state that is rewritten in every epoch
     merged: Sequence[MergedBlocks]
     changed: Sequence[StateTableChange]

@@ -1,7 +1,7 @@
 """Cars and speeds of every segment and minute, and the statistics (LAV, NOV) that later minutes use.
 
-Invariant: LAV is the exact rational number, truncated or rounded once. Doubles only select the few values that are too
-close to a whole number, which are then computed with fractions.
+Invariant: LAV is the exact rational number, truncated or rounded once. Doubles are enough for most values. The few that are too
+close to a whole number are computed again with fractions.
 """
 
 from __future__ import annotations
