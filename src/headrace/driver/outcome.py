@@ -44,9 +44,7 @@ class Outcome:
     outbox: tuple[OutboxEntry, ...]
     totals: Totals
     work: WorkTotals
-    needed_tuples: dict[
-        str, list[float]
-    ]  # by operator, one figure per input: about how many tuples of its state are needed
+    needed_tuples: dict[str, list[float]]  # by operator, per input: about how many tuples of its state are needed
 
 
 def compute_outcome(

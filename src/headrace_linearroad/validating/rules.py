@@ -32,13 +32,7 @@ class Rules:
     cars: int = 2  # cars stopped at one place that make an accident
     ends: Literal["last stop", "cleared"] = "last stop"
     later: int = 1  # minutes from an accident to its effect
-    reach: tuple[int, ...] = (
-        0,
-        1,
-        2,
-        3,
-        4,
-    )  # how many segments downstream of a car an accident may be to affect it; nearest first
+    reach: tuple[int, ...] = (0, 1, 2, 3, 4)  # distances at which a car is warned of an accident downstream
     # balances
     entries: bool = True  # result times are those of segment entries; otherwise any time within 30 s
     # travel times
