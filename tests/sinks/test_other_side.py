@@ -914,7 +914,12 @@ class Topic(Store):
 
         entry = admin.ConfigEntry(name, value, incremental_operation=admin.AlterConfigOpType.SET)
         change = admin.ConfigResource("topic", topic, incremental_configs=[entry])
-        self.broker.admin.incremental_alter_configs([change])[change].result(60)
+        client = self.broker.admin
+        client.incremental_alter_configs([change])[change].result(60)
+        asked = admin.ConfigResource("topic", topic)
+        while client.describe_configs([asked])[asked].result(60)[name].value != value:
+            time.sleep(0.05)
+        time.sleep(1.0)  # the broker shows a setting shortly before its logs apply it
 
     def delete(self, topic: str) -> None:
         self.broker.delete(topic)
