@@ -1,12 +1,13 @@
 """The interface of sources that headrace drives itself, from the origin to the rows that a task reads.
 
-    DrivenOrigin    the source as the user defined it; it creates the ledger Ledger          in the driver: what waits,
-    what an epoch takes of it, and what was taken, which the manifest stores Item            what a ledger lists and
-    chooses from: a file (`TakenFile`), a range of offsets (`OffsetRange`) TakenInput      an item that an epoch takes,
-    with its source (`FileToRead`, `TakenOffsets`); `Ledger.inputs` creates it Piece           what one task reads at
-    once (`FilePiece`, `OffsetPiece`); `TakenInput.pieces` creates it Reader          in the tasks: reads the rows of
-    pieces ReadRows        the rows that a reader yields, with facts about them PhysicalWindow  these rows with their
-    source: what `run_splitter` processes at once
+    DrivenOrigin    the source as the user defined it; it creates the ledger
+    Ledger          in the driver: what waits, what an epoch takes of it, and what was taken, which the manifest stores
+    Item            what a ledger lists and chooses from: a file (`TakenFile`), a range of offsets (`OffsetRange`)
+    TakenInput      an item that an epoch takes, with its source (`FileToRead`, `TakenOffsets`); `Ledger.inputs` creates it
+    Piece           what one task reads at once (`FilePiece`, `OffsetPiece`); `TakenInput.pieces` creates it
+    Reader          in the tasks: reads the rows of pieces
+    ReadRows        the rows that a reader yields, with facts about them
+    PhysicalWindow  these rows with their source: what `run_splitter` processes at once
 
 Invariant: what was taken is stored in the manifest of the epoch that took it and nowhere else, so position and state
 cannot disagree. The rows of a piece depend on the piece alone, so a second attempt of a task reads the same rows.

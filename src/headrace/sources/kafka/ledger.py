@@ -119,8 +119,7 @@ class KafkaLedger:
     def partitions(self) -> Collection[str]:
         return self._known.keys()
 
-    # --- waiting messages
-    # ----------------------------------------------------------------------------------------------
+    # --- waiting messages --------------------------------------------------------------------------------------------
 
     def keep_to_list(self) -> None:
         """Restrict this run to the current ends of partitions, or to those in the state."""
@@ -219,8 +218,7 @@ class KafkaLedger:
         known = self._known[name]
         self._known[name] = known._replace(next=stop, lost=known.lost + stop - gap.start)
 
-    # --- choice of an epoch
-    # --------------------------------------------------------------------------------------------
+    # --- choice of an epoch ------------------------------------------------------------------------------------------
 
     def choose(self, waiting: Sequence[OffsetRange], ahead: Collection[str] = ()) -> list[OffsetRange]:
         """Give every partition an equal share of the epoch. A share that a partition does not need goes to the others.
@@ -257,8 +255,7 @@ class KafkaLedger:
         most = BYTES_LIMIT_FACTOR * MOST_EPOCH_BYTES if bounded else None
         return [TakenOffsets(source, each, self._message_bytes or ASSUMED_MESSAGE_BYTES, most) for each in chosen]
 
-    # --- committed offsets
-    # ---------------------------------------------------------------------------------------------
+    # --- committed offsets -------------------------------------------------------------------------------------------
 
     def record(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> Offsets:
         taken = {each.place.name: each.stop for each in chosen}
@@ -272,8 +269,7 @@ class KafkaLedger:
             each = read.bytes / read.messages + MESSAGE_OVERHEAD
             self._message_bytes = each if self._message_bytes is None else max(each, (self._message_bytes + each) / 2)
 
-    # --- unreachable brokers
-    # -------------------------------------------------------------------------------------------
+    # --- unreachable brokers -----------------------------------------------------------------------------------------
 
     def hurry(self) -> None:
         self._hurry.set()
