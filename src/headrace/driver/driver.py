@@ -319,7 +319,7 @@ class Driver:
         begun, marks = time.time(), [_now()]
         reports = execute_until_agreed(epoch, execute)
         marks.append(_now())
-        ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
+        ledgers = {n: self.ledgers[n].state_after(self.store.storage, epoch.number, f) for n, f in taken.items()}
         amounts = {name: _message_amount(name, reports) for name in taken}
         bytes_read = {name: amount.bytes or self._file_bytes(name, taken[name]) for name, amount in amounts.items()}
         last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, bytes_read)
@@ -328,7 +328,7 @@ class Driver:
         table_use = self.cache_index.accept(reports)
         marks.append(_now())
         for name, items in taken.items():
-            self.ledgers[name].accept(ledgers[name], items, amounts[name])
+            self.ledgers[name].note_commit(ledgers[name], items, amounts[name])
         sink_seconds = self._deliverer.deliver(manifest)
         marks.append(_now())
         self.store.clean()
@@ -347,7 +347,7 @@ class Driver:
         after = replace(self.progress)  # a reader of the former object keeps the progress of one whole epoch
         after.busy = list(self.control.occupancy)
         after.backlog = self.control.backlog if self.ledgers else None
-        after.backlog_of = " and ".join(sorted({ledger.counts for ledger in self.ledgers.values()})) or "files"
+        after.backlog_of = " and ".join(sorted({ledger.unit for ledger in self.ledgers.values()})) or "files"
         after.update(record, last, manifest, reports, begun)
         self.progress = after
         self.listeners.tell(replace(record, progress=after))

@@ -183,7 +183,7 @@ class SourceInput:
     needed: frozenset[str] | None = (
         None  # in lower case, the columns of `read` without which the answer would differ; None: all
     )
-    messages: pa.Schema | None = None  # columns that show a message that cannot be decoded; None: no message source
+    unread_schema: pa.Schema | None = None  # columns that show a message that cannot be decoded; None: no messages
 
     def needs(self, name: str) -> bool:
         """Return whether a column must exist in the input with its declared type.

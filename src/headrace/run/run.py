@@ -401,7 +401,7 @@ class Run:
             except HeadraceError as error:  # the run ends well without this source
                 unread.append(f"{name} could not be looked at ({error})")
             else:
-                unread += [f"{ledger.counts} of {name} that wait: {waits:,}"] if waits else []
+                unread += [f"{ledger.unit} of {name} that wait: {waits:,}"] if waits else []
         if unread:
             _log.warning("%s: %s", NOTHING_READ, printable("; ".join(unread)))
 

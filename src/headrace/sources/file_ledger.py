@@ -44,7 +44,7 @@ class FileLedger:
     """The ledger of one folder."""
 
     reader: ClassVar[FilesReader] = FILES
-    counts: ClassVar[str] = "files"
+    unit: ClassVar[str] = "files"
     must_be_noted: ClassVar[bool] = False  # a folder has only one possible start
     partitions: ClassVar[tuple[str, ...]] = ()
     silent_since: ClassVar[float] = -math.inf
@@ -106,7 +106,7 @@ class FileLedger:
     def path(self, file: TakenFile) -> Path:
         return self.origin.folder / file.name
 
-    def record(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> LedgerState:
+    def state_after(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> LedgerState:
         """Return what a manifest stores: all taken files, including `files`, and the list if there is one."""
         return LedgerState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
 
@@ -124,8 +124,8 @@ class FileLedger:
             return None
         return self.state.listed or _write(storage, epoch, _as_table(self._list))
 
-    def accept(self, state: LedgerState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
-        """Record that the epoch is committed."""
+    def note_commit(self, state: LedgerState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
+        """Note that the epoch is committed."""
         self.state = state
         self._taken |= {f.name for f in files}
 

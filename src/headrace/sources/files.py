@@ -46,6 +46,7 @@ class FilesOrigin:
     state_type = LedgerState
     bounded = False  # a run follows the folder as it grows
     readable_whole = True  # `collect` and `reference` read its current files
+    unread_schema = None
 
     def ledger(self, state: LedgerState, reader: BlockReader) -> Any:
         from headrace.sources.file_ledger import FileLedger

@@ -131,7 +131,7 @@ class Ledger(Protocol):
     """The record of what was taken from one source, and the choice of what the next epoch takes."""
 
     @property
-    def counts(self) -> str:
+    def unit(self) -> str:
         """Return the unit of the items: files or messages."""
 
     @property
@@ -171,11 +171,13 @@ class Ledger(Protocol):
     def inputs(self, source: str, chosen: Sequence[Item]) -> Sequence[TakenInput]:
         """Return the chosen items as the inputs of an epoch."""
 
-    def record(self, storage: Storage, epoch: int, chosen: Sequence[Item]) -> TakenState:
-        """Return what the manifest of `epoch` stores: everything taken so far, including `chosen`."""
+    def state_after(self, storage: Storage, epoch: int, chosen: Sequence[Item]) -> TakenState:
+        """Return what the manifest of `epoch` stores: everything taken so far, including `chosen`. The ledger itself
+        does not change before `note_commit`.
+        """
 
-    def accept(self, state: TakenState, chosen: Sequence[Item], read: MessageAmount) -> None:
-        """Record that the epoch is committed, in which tasks read this amount of messages."""
+    def note_commit(self, state: TakenState, chosen: Sequence[Item], read: MessageAmount) -> None:
+        """Note that an epoch is committed: `state` is its `state_after`, and its tasks read this amount of messages."""
 
     def hurry(self) -> None:
         """Stop waiting for servers, because the run must end."""

@@ -106,7 +106,7 @@ class HandRun:
 
     def _driver(self) -> Any:
         ledger = SimpleNamespace(
-            counts="files",
+            unit="files",
             waiting=self._waiting,
             choose=lambda waiting, ahead: waiting[:1],
             remaining=lambda waiting, chosen: {"": len(waiting) - len(chosen)},

@@ -69,9 +69,9 @@ def take(store: StateStore, ledger: FileLedger, count: int) -> None:
     """An epoch that takes so many of the files that wait."""
     files = ledger.waiting()[:count]
     number = store.last.number + 1 if store.last else 0
-    state = ledger.record(store.storage, number, files)
+    state = ledger.state_after(store.storage, number, files)
     store.commit(store.draft(ledgers={"s": state}))
-    ledger.accept(state, files)
+    ledger.note_commit(state, files)
     store.clean(keep=1)
 
 

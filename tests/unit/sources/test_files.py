@@ -249,7 +249,7 @@ def test_a_growing_folder(tmp_path: Path):
         write(tmp_path / f"{round}.parquet", numbered(round), round + 1)
         waiting = ledger.waiting()
         assert [file.name for file in waiting] == [f"{round}.parquet"]
-        ledger.accept(ledger.record(_storage(tmp_path / "state"), round, waiting), waiting)
+        ledger.note_commit(ledger.state_after(_storage(tmp_path / "state"), round, waiting), waiting)
     assert ledger.waiting() == []
 
 
@@ -291,7 +291,7 @@ def test_the_ledger_merges_its_runs_and_forgets_nothing(tmp_path: Path):
         path = write(folder / f"{epoch}.parquet", numbered(epoch), epoch + 1)
         waiting = ledger.waiting()
         assert [file.name for file in waiting] == [path.name]
-        ledger.accept(ledger.record(storage, epoch, waiting), waiting)
+        ledger.note_commit(ledger.state_after(storage, epoch, waiting), waiting)
         longest = max(longest, len(ledger.state.taken))
     assert longest <= FAN_IN
     again = FileLedger(origin(folder), ledger.state, BlockReader(storage))
@@ -305,9 +305,9 @@ def test_the_ledger_merges_its_runs_and_forgets_nothing(tmp_path: Path):
 def test_an_epoch_without_files_keeps_the_ledger_as_it_is(tmp_path: Path):
     storage = _storage(tmp_path / "state")
     ledger = FileLedger(origin(tmp_path), LedgerState(), BlockReader(storage))
-    ledger.accept(ledger.record(storage, 0, _files(2)), _files(2))
+    ledger.note_commit(ledger.state_after(storage, 0, _files(2)), _files(2))
     before = ledger.state
-    assert ledger.record(storage, 1, []) == before
+    assert ledger.state_after(storage, 1, []) == before
     assert storage.list("blocks") == [before.taken[0].name]
 
 
@@ -316,7 +316,7 @@ def test_a_taken_file_that_changes_later_is_not_read_again(tmp_path: Path):
     storage = _storage(tmp_path / "state")
     ledger = FileLedger(origin(tmp_path), LedgerState(), BlockReader(storage))
     write(tmp_path / "a.parquet", numbered(1), 1)
-    ledger.accept(ledger.record(storage, 0, ledger.waiting()), ledger.waiting())
+    ledger.note_commit(ledger.state_after(storage, 0, ledger.waiting()), ledger.waiting())
     write(tmp_path / "a.parquet", numbered(1, 2), 2)
     assert ledger.waiting() == []
 

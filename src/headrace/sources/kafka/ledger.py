@@ -81,7 +81,7 @@ class TakenOffsets:
 class KafkaLedger:
     """The ledger of the topics of one source."""
 
-    counts: ClassVar[str] = "messages"
+    unit: ClassVar[str] = "messages"
 
     def __init__(
         self,
@@ -257,13 +257,13 @@ class KafkaLedger:
 
     # --- committed offsets -------------------------------------------------------------------------------------------
 
-    def record(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> Offsets:
+    def state_after(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> Offsets:
         taken = {each.place.name: each.stop for each in chosen}
         known = {n: reached._replace(next=taken.get(n, reached.next)) for n, reached in self._known.items()}
         return Offsets(dict(self._ids), known, self._listed)
 
-    def accept(self, state: Offsets, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
-        """Record that the epoch is committed, and estimate the size of messages from those that were read."""
+    def note_commit(self, state: Offsets, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
+        """Note that the epoch is committed, and estimate the size of messages from those that were read."""
         self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:
             each = read.bytes / read.messages + MESSAGE_OVERHEAD

@@ -36,7 +36,7 @@ class KafkaOrigin:
 
     driven = "kafka"
     state_type = Offsets
-    messages = MESSAGE
+    unread_schema = MESSAGE
     bounded = False  # a run follows the topics as they grow
     readable_whole = True  # `collect` and `reference` read the current messages
     if_moved = ""
