@@ -1,4 +1,4 @@
-"""The protocol of operators: everything that the compiler, the engine and the controller ask of one.
+"""The protocol of operators: everything that the compiler, the driver, the tasks and the controller ask of one.
 
 `headrace.reference` defines the meaning of an operator, independently. A module here defines how the operator runs in
 parallel: its inputs, its state, its time, its work in a slot, its load, and its texts for users.
