@@ -23,7 +23,7 @@ from headrace.sources.file_pieces import FILES, FilesReader, FileToRead
 from headrace.sources.files import FilesOrigin, Spent
 from headrace.sources.protocol import NO_MESSAGES, MessageAmount
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
-from headrace.state.manifest import LedgerState
+from headrace.state.manifest import FolderState
 from headrace.state.merge_planning import mergeable_runs
 from headrace.state.storage import Storage
 
@@ -49,7 +49,7 @@ class FileLedger:
     partitions: ClassVar[tuple[str, ...]] = ()
     silent_since: ClassVar[float] = -math.inf
 
-    def __init__(self, origin: FilesOrigin, state: LedgerState, reader: BlockReader) -> None:
+    def __init__(self, origin: FilesOrigin, state: FolderState, reader: BlockReader) -> None:
         self.origin, self.state = origin, state
         self._reader = reader
         self._spent: Spent = {}  # folders of parts whose files are all taken
@@ -106,9 +106,9 @@ class FileLedger:
     def path(self, file: TakenFile) -> Path:
         return self.origin.folder / file.name
 
-    def state_after(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> LedgerState:
+    def state_after(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> FolderState:
         """Return what a manifest stores: all taken files, including `files`, and the list if there is one."""
-        return LedgerState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
+        return FolderState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
 
     def _record_taken(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> tuple[Block, ...]:
         if not files:
@@ -124,7 +124,7 @@ class FileLedger:
             return None
         return self.state.listed or _write(storage, epoch, _as_table(self._list))
 
-    def note_commit(self, state: LedgerState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
+    def note_commit(self, state: FolderState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
         """Note that the epoch is committed."""
         self.state = state
         self._taken |= {f.name for f in files}

@@ -22,7 +22,7 @@ from headrace.errors import SourceAway, SourceError
 from headrace.sources.kafka.client import BrokerClient, Start, TopicDescription, TopicPartition
 from headrace.sources.kafka.reader import KafkaReader, OffsetPiece
 from headrace.sources.protocol import MessageAmount
-from headrace.state.manifest import OffsetReached, Offsets
+from headrace.state.manifest import OffsetReached, TopicsState
 from headrace.state.storage import Storage
 from headrace.support.terminal_text import printable
 from headrace.support.waiting import ServerWait
@@ -90,7 +90,7 @@ class KafkaLedger:
         start: Start,
         limit: int | None,
         reader: KafkaReader,
-        state: Offsets,
+        state: TopicsState,
         *,
         pass_gaps: bool = False,
     ) -> None:
@@ -257,12 +257,12 @@ class KafkaLedger:
 
     # --- committed offsets -------------------------------------------------------------------------------------------
 
-    def state_after(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> Offsets:
+    def state_after(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> TopicsState:
         taken = {each.place.name: each.stop for each in chosen}
         known = {n: reached._replace(next=taken.get(n, reached.next)) for n, reached in self._known.items()}
-        return Offsets(dict(self._ids), known, self._listed)
+        return TopicsState(dict(self._ids), known, self._listed)
 
-    def note_commit(self, state: Offsets, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
+    def note_commit(self, state: TopicsState, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
         """Note that the epoch is committed, and estimate the size of messages from those that were read."""
         self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:

@@ -12,7 +12,7 @@ from headrace.sources.kafka import ledger as module
 from headrace.sources.kafka.client import BrokerSettings, TopicDescription, TopicPartition
 from headrace.sources.kafka.ledger import KafkaLedger, OffsetRange
 from headrace.sources.protocol import NO_MESSAGES, MessageAmount
-from headrace.state.manifest import OffsetReached, Offsets
+from headrace.state.manifest import OffsetReached, TopicsState
 
 
 class Brokers:
@@ -41,11 +41,11 @@ class Brokers:
         return self.beginnings(places) if start == "earliest" else self.ends(places)
 
 
-def ledger(brokers: Brokers, state: Offsets | None = None, start: str = "earliest", **options: Any) -> KafkaLedger:
+def ledger(brokers: Brokers, state: TopicsState | None = None, start: str = "earliest", **options: Any) -> KafkaLedger:
     client: Any = brokers
     reader: Any = None
     limit = options.pop("limit", None)
-    return KafkaLedger(client, ["t"], start, limit, reader, state or Offsets(), **options)
+    return KafkaLedger(client, ["t"], start, limit, reader, state or TopicsState(), **options)
 
 
 def take(found: KafkaLedger) -> dict[str, tuple[int, int]]:
@@ -66,7 +66,7 @@ def test_every_offset_is_taken_once_over_epochs_and_starts():
     assert take(again) == {"t/0": (70, 160), "t/1": (30, 40)}
     assert take(again) == {"t/0": (160, 250)}
     assert take(again) == {}
-    assert again.state == Offsets({"t": "first"}, {"t/0": OffsetReached(250), "t/1": OffsetReached(40)})
+    assert again.state == TopicsState({"t": "first"}, {"t/0": OffsetReached(250), "t/1": OffsetReached(40)})
 
 
 def test_what_is_not_committed_is_taken_again():
