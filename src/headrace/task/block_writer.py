@@ -1,4 +1,4 @@
-"""Blocks that tasks write: grouped state and plain rows. `headrace.task.outputs` writes what leaves the plan.
+"""Blocks that tasks write: grouped state and plain rows. `headrace.task.outbox_writer` writes what leaves the plan.
 
 Invariant: a grouped block is sorted by group, and within a group as its operator needs it (`Arrangement`). The rows of group g
 are offsets[g] .. offsets[g + 1] - 1. Rows that every slot reads form one more group at the end. The tuples of a join carry the
