@@ -297,8 +297,7 @@ def console(rows: int = 10, *, ordered: bool = False, file: TextIO | None = None
 
 
 def foreach(function: Callable[[pa.Table, int], object], *, ordered: bool = False) -> Sink:
-    """Return a sink that calls a function for every epoch with results. After a restart the newest epoch may come
-    again.
+    """Return a sink that calls a function for every epoch with results. The newest epoch comes again at every start.
 
     Args:
         function: a function of a `pyarrow.Table` and the number of its epoch.
