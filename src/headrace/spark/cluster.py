@@ -66,10 +66,10 @@ class SparkCluster:
     def batch(self, batch: Any) -> Any:
         return dataframes.to_rows(batch)
 
-    def execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
+    def run_tasks(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         sc = self.spark.sparkContext
         united = sc.union(list(rows)) if len(rows) > 1 else rows[0] if rows else None
-        return job.execute_epoch(sc, united, epoch)
+        return job.run_spark_job(sc, united, epoch)
 
     def follow(
         self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool
