@@ -49,7 +49,7 @@ def _agree(epoch: Epoch, reports: Sequence[Report]) -> bool:
     """Return whether every slot reported, and received messages of exactly the reported attempts of the stage before."""
     if len({(r.task.stage, r.task.number) for r in reports}) != len(reports):
         return False
-    for stage in range(1, epoch.plan.stages + 1):
+    for stage in range(1, epoch.plan.last_stage + 1):
         slots = [r for r in reports if r.task.stage == stage]
         before = tuple(sorted(r.task for r in reports if r.task.stage == stage - 1))
         if len(slots) != epoch.slots or any(slot.senders != before for slot in slots):

@@ -54,7 +54,7 @@ def _nothing(sc: SparkContext) -> RDD[Row]:
 
 def _run_stages(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
     sent: RDD[tuple[int, bytes]] = rows.mapPartitions(functools.partial(_splitter_task, epoch))
-    for stage in range(1, epoch.plan.stages + 1):
+    for stage in range(1, epoch.plan.last_stage + 1):
         exchanged = sent.partitionBy(epoch.slots, _slot)
         sent = exchanged.mapPartitions(functools.partial(_slot_task, epoch, stage))
     try:

@@ -55,7 +55,7 @@ def group_reach(table: pa.Table) -> int:
 
 def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArray[np.int64]:
     """Return a number for each tuple that is unique in its window, made of the epoch, the task and a count."""
-    place = task.number * (epoch.plan.stages + 1) + task.stage
+    place = task.number * (epoch.plan.last_stage + 1) + task.stage
     if place >= 1 << PLACE_BITS or first + rows > 1 << TUPLE_BITS:
         raise EngineError(
             f"an outer join takes at most {1 << TUPLE_BITS} tuples of each of {1 << PLACE_BITS} tasks in an epoch;"

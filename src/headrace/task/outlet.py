@@ -115,7 +115,7 @@ class Outlet:
         self.report.doubted(undecided_pairs.take_noted())
         report = self.report.finished(seen, senders, *began.passed())
         yield self._count(Message.of(self.task.number % self.epoch.slots, report))
-        if self.task.stage < self.epoch.plan.stages:
+        if self.task.stage < self.epoch.plan.last_stage:
             for slot in range(self.epoch.slots):
                 yield Message.of(slot, Goodbye(report.task, seen, report.split_times, self._sent[slot]))
 
