@@ -193,6 +193,13 @@ def test_a_stale_name_is_found() -> None:
     assert leads_somewhere(["sinks", "base"]) and leads_somewhere(["sinks", "base", "Delivery"])
 
 
+def test_a_section_rule_has_a_name() -> None:
+    """A rule is `# --- name ------` on one line. Wrapping it as prose leaves a name and an empty rule."""
+    rules = [(at(file, n), line) for file in FILES for n, line in prose(file) if re.match(r"# ---", line)]
+    assert len(rules) > 100
+    assert [place for place, line in rules if not re.fullmatch(r"# --- \S.* -{3,}", line)] == []
+
+
 def test_every_class_has_a_docstring() -> None:
     """The number of classes without one: it may not grow again."""
     without = [

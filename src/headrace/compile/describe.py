@@ -1,4 +1,4 @@
-"""The plan that users see, derived from the engine's plan."""
+"""The plan that users see, derived from the physical plan."""
 
 from __future__ import annotations
 
