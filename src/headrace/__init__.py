@@ -229,6 +229,9 @@ def kafka(
     """Return a stream over one or more topics of Kafka. Each partition has its own order, and `lateness` applies within
     it.
 
+    A message that cannot be decoded follows `errors=` of `start` and `collect`: it ends the run, or with "keep" it is
+    counted, and sent to the `late` sink if one is given.
+
     Args:
         spark: a session.
         servers: the brokers as host:port; several as a list, or with commas.
@@ -455,8 +458,9 @@ def start(
             results and count windows give other results.
         late: a sink for late, rejected and failed tuples, with their source and the reason. None: they are only
             counted.
-        errors: "stop": a tuple on which an expression fails ends the run. "keep": in `map`, `filter` and `case` such a
-            tuple is counted and kept apart; in joins and aggregates it still ends the run.
+        errors: "stop": a tuple on which an expression fails, or a message that cannot be decoded, ends the run. "keep":
+            such a message, or a tuple that fails in `map`, `filter` or `case`, is counted, and sent to the `late` sink
+            if one is given; a tuple that fails in a join or an aggregate still ends the run.
         show: whether standard error shows a live line of progress. None: only if standard error is a terminal.
         strategy: "subquery", or "operator" or "query" to compare. It may differ from one start to the next.
         plan: a plan that `q.plan` made, perhaps edited. The run uses its strategy, slots and shapes, and does not

@@ -113,8 +113,7 @@ class Broker:
             self._admin = admin.AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
         return self._admin
 
-    # --- start and stop
-    # ------------------------------------------------------------------------------------------------
+    # --- start and stop ----------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the broker again, with the same ports and data."""
@@ -163,8 +162,7 @@ class Broker:
         for future in futures.values():
             future.result(60)
 
-    # --- the process
-    # ---------------------------------------------------------------------------------------------------
+    # --- the process -------------------------------------------------------------------------------------------------
 
     def _start(self, attempts: int) -> None:
         assert self._process is None, "it is running"

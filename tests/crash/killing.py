@@ -53,7 +53,7 @@ from headrace.sources.files import FilesOrigin, read_file
 from headrace.sources.protocol import PhysicalWindow
 from headrace.state import BlockReader, LocalStorage, StateStore, state_tables
 from headrace.state import storage as storage_module
-from headrace.state.manifest import LedgerState, Manifest
+from headrace.state.manifest import FolderState, Manifest
 from headrace.stream import Stream
 from headrace.task import step_runner
 from headrace.task.in_process import execute_locally
@@ -540,7 +540,7 @@ def take_files(run: LocalRun, folder: Path, files_per_epoch: int) -> None:
     """What a run with `once` does: the files of its list, in epochs of so many, and then the end of the input."""
     known, storage = run.store.last.ledgers if run.store.last else {}, run.store.storage
     ledger = FileLedger(
-        FilesOrigin(None, folder, files_per_epoch), known.get(SOURCE, LedgerState()), BlockReader(storage)
+        FilesOrigin(None, folder, files_per_epoch), known.get(SOURCE, FolderState()), BlockReader(storage)
     )
     run.driver.ledgers = {SOURCE: ledger}
     ledger.keep_to_list()

@@ -22,7 +22,7 @@ from headrace.driver.position import Position
 from headrace.sources.kafka import reader as reading_messages
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.state.blocks import BlockReader
-from headrace.state.manifest import Offsets
+from headrace.state.manifest import TopicsState
 from headrace.stream import node_of
 from headrace.task.in_process import execute_locally
 from headrace.task.splitters import assign_pieces, read_windows
@@ -51,7 +51,7 @@ def main(job: dict[str, Any]) -> None:
     run = LocalRun(stream, folder / "state", slots=2, sink=hr.sinks.parquet(folder / "out"))
     driver: Any = run.driver
     known = driver.last.ledgers if driver.last else {}
-    ledger = origin.ledger(known.get("calls", Offsets()), BlockReader(run.store.storage))
+    ledger = origin.ledger(known.get("calls", TopicsState()), BlockReader(run.store.storage))
     driver.ledgers = {"calls": ledger}
     ledger.keep_to_list()
     left = job["at"]

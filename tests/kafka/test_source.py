@@ -102,13 +102,13 @@ def test_messages_that_grow_suddenly_do_not_make_a_large_epoch(
     sending.send(broker.servers, topic, padded)
     monkeypatch.setattr(ledger, "MOST_EPOCH_BYTES", most)
     monkeypatch.setattr(ledger, "FIRST_EPOCH_MESSAGES", 100)
-    accept = ledger.KafkaLedger.accept
+    note_commit = ledger.KafkaLedger.note_commit
 
     def noted(self: ledger.KafkaLedger, state: Any, chosen: Any, read: Any) -> None:
         sizes.append(read.bytes)
-        accept(self, state, chosen, read)
+        note_commit(self, state, chosen, read)
 
-    monkeypatch.setattr(ledger.KafkaLedger, "accept", noted)
+    monkeypatch.setattr(ledger.KafkaLedger, "note_commit", noted)
     with caplog.at_level(logging.WARNING):
         assert difference(plain(made, busy), once(busy(stream(spark, broker, topic)), tmp_path)) is None
     assert "are far larger than before" in caplog.text

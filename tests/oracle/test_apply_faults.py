@@ -83,7 +83,7 @@ class Faults:
         messages: list[Message] = []
         for partition, given in enumerate(windows or [[]]):
             messages += self.task(epoch, lambda a, p=partition, g=given: run_splitter(epoch, task(0, p, a), g))
-        for stage in range(1, epoch.plan.stages + 1):
+        for stage in range(1, epoch.plan.last_stage + 1):
             inboxes: list[list[Message]] = [[] for _ in range(epoch.slots)]
             for message in messages:
                 inboxes[message.slot].append(message)

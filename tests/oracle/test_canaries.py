@@ -12,7 +12,7 @@ import pytest
 from headrace.difference import difference
 from headrace.driver import outcome
 from headrace.errors import HeadraceError
-from headrace.kernels.joins import equijoin, join_spec, pairs, window_join
+from headrace.kernels.joins import equijoin, join_spec, pairs, theta_join
 from headrace.kernels.windows import aggregate, order
 from headrace.operators import CountJoinOperator, TimeJoinOperator, TupleAggregateOperator
 from headrace.operators.joins import JoinOperator
@@ -155,10 +155,10 @@ def drops_copies_by_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def slices_miss_the_last_tuple(patch: pytest.MonkeyPatch) -> None:
-    real = window_join._cuts
-    patch.setattr(window_join, "FEWEST_SLICE_PAIRS", 20)
+    real = theta_join._cuts
+    patch.setattr(theta_join, "FEWEST_SLICE_PAIRS", 20)
     patch.setattr(
-        window_join, "_cuts", lambda *given: ((start, max(stop - 1, start + 1)) for start, stop in real(*given))
+        theta_join, "_cuts", lambda *given: ((start, max(stop - 1, start + 1)) for start, stop in real(*given))
     )
 
 

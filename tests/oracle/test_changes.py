@@ -257,7 +257,7 @@ def test_tables_without_a_name_may_change_places(alike: bool, tmp_path: Path) ->
     run_on(run, [2, 3], end=True)
     for place, table in enumerate(wanted):
         assert table.num_rows and difference(table, since(run, 2, f"result-{place}")) is None
-    trouble = {name: figures.trouble for name, figures in run.driver.versions.figures.items()}
+    trouble = {name: figures.trouble for name, figures in run.driver.table_versions.figures.items()}
     assert trouble["table-1"] is None and trouble["table-2"] is not None
 
 

@@ -21,7 +21,7 @@ from headrace.columnar import duck
 from headrace.columnar.types import TS_TYPE
 from headrace.compile import STRATEGIES, compile_query
 from headrace.difference import difference, unmatched_rows
-from headrace.kernels.joins import pairs, window_join
+from headrace.kernels.joins import pairs, theta_join
 from headrace.operators import joins
 from headrace.query import nodes
 from headrace.reference import late_tuples, reference
@@ -117,7 +117,7 @@ def test_a_new_layout_at_every_epoch(seed: int) -> None:
 def test_joins_under_a_new_layout_at_every_epoch(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     case = make_case(f"join-layout-{seed}", ("time_join", "time_join", "count_join", "filter"), depth=(1, 1, 2))
     if seed % 2:
-        monkeypatch.setattr(window_join, "FEWEST_SLICE_PAIRS", 20)
+        monkeypatch.setattr(theta_join, "FEWEST_SLICE_PAIRS", 20)
         monkeypatch.setattr(joins, "FEW_ROWS", 0)
     monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
     check(case, seed, epochs=5, reopen=0.1, change_slots=0.8, layouts=random_layouts(seed, followed(case.query)))
@@ -155,7 +155,7 @@ def test_small_limits(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outlet, "MOST_TUPLES_TOGETHER", 5)
     monkeypatch.setattr(joins, "FEW_ROWS", 0)
     monkeypatch.setattr(outlet, "LARGEST_BODY", 300)
-    monkeypatch.setattr(window_join, "FEWEST_SLICE_PAIRS", 20)
+    monkeypatch.setattr(theta_join, "FEWEST_SLICE_PAIRS", 20)
     monkeypatch.setattr(pairs, "MOST_PAIRS", 7)
     check(make_case(f"limits-{seed}"), seed, epochs=5, change_slots=0.3)
 

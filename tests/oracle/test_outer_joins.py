@@ -15,7 +15,7 @@ from headrace.columnar import duck
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import QueryError
-from headrace.kernels.joins import pairs, window_join
+from headrace.kernels.joins import pairs, theta_join
 from headrace.operators import joins, outer_join
 from headrace.reference import reference
 from headrace.state import merge_planning
@@ -109,7 +109,7 @@ SMALL: list[tuple[Any, str, int]] = [
     (outlet, "MOST_TUPLES_TOGETHER", 5),
     (outlet, "LARGEST_BODY", 300),
     (joins, "FEW_ROWS", 0),
-    (window_join, "FEWEST_SLICE_PAIRS", 20),
+    (theta_join, "FEWEST_SLICE_PAIRS", 20),
     (pairs, "MOST_PAIRS", 7),
 ]
 

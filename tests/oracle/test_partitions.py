@@ -19,7 +19,7 @@ from headrace.driver.position import Position
 from headrace.errors import EngineError
 from headrace.reference import reference
 from headrace.sources.protocol import PhysicalWindow
-from headrace.state.manifest import Offsets
+from headrace.state.manifest import TopicsState
 from headrace.stream import Stream
 from headrace.support.event_time import NEVER
 from headrace.task import watermarks
@@ -81,7 +81,7 @@ class Engine:
     def epoch(self, partitions: list[str], quiet: set[str], given: dict[str, list[int]], splitters: int) -> None:
         driver: Any = self.run.driver
         driver.ledgers = {
-            "calls": SimpleNamespace(partitions=partitions, state=Offsets(), reader=None, counts="messages")
+            "calls": SimpleNamespace(partitions=partitions, state=TopicsState(), reader=None, unit="messages")
         }
         windows: list[list[PhysicalWindow]] = [[] for _ in range(splitters)]
         for name, times in given.items():  # pieces of a partition may be read by several tasks

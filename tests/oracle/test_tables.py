@@ -325,7 +325,7 @@ def test_what_is_read_while_an_epoch_runs_counts_from_the_next_one_on(
 
         while_one_runs(run, monkeypatch, change)
         assert told == numbers and run.version == numbers[1]
-        assert run.run.driver.versions.figures["zones"].version == numbers[-1]
+        assert run.run.driver.table_versions.figures["zones"].version == numbers[-1]
         assert run.zones(1) == ["b"] and run.version == numbers[-1]
 
 
@@ -383,7 +383,7 @@ def test_an_epoch_uses_what_was_read_last_before_it(seed: int, tmp_path: Path, m
         committed = used
         while_one_runs(made, monkeypatch, read)
         assert (made.run.results()["zone"].to_pylist()[-1], made.version) == (used, number)
-        assert made.run.driver.versions.figures["zones"].version == number + (latest != used)
+        assert made.run.driver.table_versions.figures["zones"].version == number + (latest != used)
     made.run.close()
 
 
@@ -403,13 +403,13 @@ def test_a_table_that_cannot_be_read_stays_what_it_was_and_says_so(run: Run, cap
     run.given = OSError("the disk is gone")
     assert run.run.refresh("zones") == 1
     assert "table zones cannot be read, and stays at version 1: OSError: the disk is gone" in caplog.text
-    assert run.run.driver.versions.figures["zones"].trouble == "OSError: the disk is gone"
+    assert run.run.driver.table_versions.figures["zones"].trouble == "OSError: the disk is gone"
     assert run.zones(0) == ["a"]
     run.again()
     assert run.zones(1) == ["b"] and run.version == 1
     run.given = zones("c")
     assert run.run.refresh("zones") == 2
-    assert run.run.driver.versions.figures["zones"].trouble is None
+    assert run.run.driver.table_versions.figures["zones"].trouble is None
     assert run.zones(0) == ["c"]
 
 
@@ -436,7 +436,7 @@ def test_other_columns_are_no_version(run: Run, given: pa.Table, words: str) -> 
     run.zones(0)
     run.given = given
     assert run.run.refresh("zones") == 1
-    assert words in str(run.run.driver.versions.figures["zones"].trouble)
+    assert words in str(run.run.driver.table_versions.figures["zones"].trouble)
     with pytest.raises(SourceError, match="table zones does not hold what the query was built for"):
         reference(run.query, epochs=[points(0)], versions=[given])
 
@@ -444,7 +444,7 @@ def test_other_columns_are_no_version(run: Run, given: pa.Table, words: str) -> 
 def test_further_columns_are_not_looked_at(run: Run) -> None:
     run.zones(0)
     run.given = zones("a", "b").append_column("more", pa.array([1, 2])).select(["more", "zone", "k"])
-    assert run.run.refresh("zones") == 1 and run.run.driver.versions.figures["zones"].trouble is None
+    assert run.run.refresh("zones") == 1 and run.run.driver.table_versions.figures["zones"].trouble is None
 
 
 def test_files_of_versions_go_when_no_manifest_needs_them(run: Run) -> None:
@@ -471,9 +471,9 @@ def test_one_that_is_due_is_read_beside_the_run(tmp_path: Path) -> None:
     made = zones("b")
     read.clear()
     time.sleep(0.001)
-    run.driver.versions.look()
+    run.driver.table_versions.look()
     assert read.wait(5)
-    while run.driver.versions.figures["zones"].version == 1:
+    while run.driver.table_versions.figures["zones"].version == 1:
         time.sleep(0.001)
     run.epoch(points(0, at=10))
     assert run.results()["zone"].to_pylist() == ["a", "b"]
@@ -507,7 +507,7 @@ def test_the_version_is_told_with_every_epoch(run: Run) -> None:
 def test_a_block_that_is_no_version_of_the_table_is_refused(run: Run) -> None:
     """As a manifest would say that somebody edited."""
     run.zones(0)
-    known = run.run.driver.versions._tables["zones"]
+    known = run.run.driver.table_versions._tables["zones"]
     assert known.known is not None
     other = write_block(run.run.store.storage, block_name(1, 0, 0, 0), points(0), None, None, None)
     known.known = replace(known.known, block=other)

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import QueryError
-from headrace.kernels.joins import pairs, window_join
+from headrace.kernels.joins import pairs, theta_join
 from headrace.operators import joins
 from headrace.reference import reference
 from headrace.testing import table_stream
@@ -32,7 +32,7 @@ def test_it_is_the_join_of_sql(seed: int, how: str, on: str, monkeypatch: pytest
     if seed % 2:
         for module, name, value in (
             (joins, "FEW_ROWS", 0),
-            (window_join, "FEWEST_SLICE_PAIRS", 20),
+            (theta_join, "FEWEST_SLICE_PAIRS", 20),
             (pairs, "MOST_PAIRS", 7),
         ):
             monkeypatch.setattr(module, name, value)

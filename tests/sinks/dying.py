@@ -48,7 +48,7 @@ def work(kind: str, place: str, name: str, folder: str, seed: int, kill: Kill, t
     steps = Steps(kill.at)
     sink = watched(Store(kind, place, name).sink(), steps, told)
     if broken:
-        sink._is_new, sink._has = lambda *_: True, lambda *_: False  # keeps no record of what it has
+        sink._claim_epoch, sink._has = lambda *_: True, lambda *_: False  # keeps no record of what it has
     run = LocalRun(table_stream(rows(0), name="events"), Path(folder), sink=sink)
     random_ = random.Random(seed)
     while True:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import headrace
 
 ROOT = Path(headrace.__file__).parent
@@ -138,11 +140,64 @@ def test_there_are_tables_of_modules() -> None:
     assert sum(1 for file in FILES for _ in module_tables(file)) >= 5
 
 
+def way_of_a_tuple() -> list[list[str]]:
+    """The rows of the table in the docstring of `run.run`: process, place, form of the tuple, where it is durable."""
+    text = ast.get_docstring(tree(ROOT / "run" / "run.py")) or ""
+    return [[cell.strip() for cell in line.split(" | ")] for line in text.splitlines() if line.count(" | ") == 3]
+
+
+def is_defined(place: str) -> bool:
+    """Whether there is such a file and such a function or method in it: `folder/file.py: Class.method`."""
+    file, _, name = place.partition(": ")
+    if not (ROOT / file).exists():
+        return False
+    body: list[ast.stmt] = tree(ROOT / file).body
+    *classes, function = name.split(".")
+    for each in classes:
+        body = [inner for node in body if isinstance(node, ast.ClassDef) and node.name == each for inner in node.body]
+    return any(isinstance(node, ast.FunctionDef) and node.name == function for node in body)
+
+
+def test_the_way_of_a_tuple_names_functions() -> None:
+    rows = way_of_a_tuple()
+    assert 15 <= len(rows) <= 20
+    assert [place for _, place, _, _ in rows if not is_defined(place)] == []
+    assert {process for process, *_ in rows} == {"driver", "splitter", "slot"}
+
+
+def named_places(text: str) -> list[tuple[str, str]]:
+    """Every name of a page with the file that it gives for it: `name` (`file.py`), or `name` in `file.py`."""
+    words = " ".join(text.split())
+    return re.findall(r"`([A-Za-z_][\w.]*)` (?:\((?:in )?|in )`([\w/]+\.py)`", words)
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "ADDING.md"])
+def test_a_page_names_what_is_in_the_files(page: str) -> None:
+    found = [(n, f) for n, f in named_places((ROOT.parents[1] / "docs" / page).read_text()) if (ROOT / f).exists()]
+    assert len(found) > 10
+    assert [(n, f) for n, f in found if not set(n.split(".")) <= set(names(tree(ROOT / f)))] == []
+
+
+def test_a_place_that_does_not_exist_is_found() -> None:
+    """The check of this page sees what it is there for."""
+    assert is_defined("run/run.py: Run.stop") and is_defined("spark/job.py: run_spark_job")
+    assert not is_defined("run/no_such_file.py: Run.stop")
+    assert not is_defined("run/run.py: stop") and not is_defined("run/run.py: Run.no_such_method")
+    assert named_places("`a.b` (`c/d.py`), `e` in\n`f.py`, `g` (`h`)") == [("a.b", "c/d.py"), ("e", "f.py")]
+
+
 def test_a_stale_name_is_found() -> None:
     """The check of this page sees what it is there for."""
     assert stale("as `no_such_name(x)` says, and `STATE_FORMAT`") == ["no_such_name"]
     assert not leads_somewhere(["state", "no_such_module"])
     assert leads_somewhere(["sinks", "base"]) and leads_somewhere(["sinks", "base", "Delivery"])
+
+
+def test_a_section_rule_has_a_name() -> None:
+    """A rule is `# --- name ------` on one line. Wrapping it as prose leaves a name and an empty rule."""
+    rules = [(at(file, n), line) for file in FILES for n, line in prose(file) if re.match(r"# ---", line)]
+    assert len(rules) > 100
+    assert [place for place, line in rules if not re.fullmatch(r"# --- \S.* -{3,}", line)] == []
 
 
 def test_every_class_has_a_docstring() -> None:

@@ -1,12 +1,20 @@
-"""The compiler: passes that turn the query a user wrote into the plan the engine runs.
+"""The compiler: passes that turn the query a user wrote into the physical plan that runs, and into the plan that is shown.
+
+`STAGE_PASSES` and then `prune` make the physical plan, which the tasks execute:
 
     normalise  moves conditions on one side of a join before it; lowers operators on substreams to ordinary operators
     cut        cuts at the stateful operators: one stage, and so one exchange, for each
     coalesce   puts operators with the same partitioning into one stage, without an exchange between them
     prune      drops columns that no later operator reads at the end of an edge
+
+`SHOWN_PASSES` make the `Plan` that users see, which changes nothing in a run unless a user gives it to the run:
+
     route      chooses how tuples are routed to the slots of each subquery, and estimates the alternatives
     allocate   gives each subquery a number of slots by its cost
-    bind       checks a plan, possibly edited, against the query, and returns the engine's plan
+
+A plan that a user gives to a run, possibly edited, is then checked:
+
+    bind       checks a plan against the query, and returns the physical plan with the layouts that the plan demands
 
 Strategies: `subquery` runs all passes; `query` does not coalesce; `operator` cuts at every operator, stateless ones
 too. The grouping and the columns of state do not depend on the strategy, so a run may continue under another
@@ -62,7 +70,15 @@ def _prune(draft: PlanDraft) -> PlanDraft:
     return replace(draft, physical=prune(draft.physical, columns_held_in(together)))
 
 
-PASSES: tuple[Callable[[PlanDraft], PlanDraft], ...] = (_normalise, _cut, _coalesce, _prune, route, allocate)
+Passes = tuple[Callable[[PlanDraft], PlanDraft], ...]
+
+STAGE_PASSES: Passes = (_normalise, _cut, _coalesce)  # from the query to stages, whose edges still have all columns
+SHOWN_PASSES: Passes = (route, allocate)  # from the pruned plan, which runs, to the plan that is shown
+PASSES: Passes = (*STAGE_PASSES, _prune, *SHOWN_PASSES)
+
+
+def _apply(passes: Passes, draft: PlanDraft) -> PlanDraft:
+    return reduce(lambda done, step: step(done), passes, draft)
 
 
 class CompiledQuery:
@@ -85,7 +101,7 @@ class CompiledQuery:
     def physical(
         self, strategy: str = "subquery", *, routers: Routers | None = None, held: Held | None = None
     ) -> p.PhysicalPlan:
-        """Return the engine's plan.
+        """Return the plan that runs.
 
         held: the columns that the operators' state has, at least those that the compiler would choose.
         """
@@ -109,7 +125,7 @@ class CompiledQuery:
             if not is_number(cost) or not 0 <= cost <= LARGEST_FIGURE:
                 raise QueryError(f"the cost of {name} must be a number of microseconds per tuple; found {cost!r}")
         draft = replace(self._draft(strategy, {}), slots=slots, figures=figures, costs=costs or {})
-        plan = reduce(lambda done, step: step(done), PASSES[4:], draft).plan
+        plan = _apply(SHOWN_PASSES, draft).plan
         assert plan is not None
         _demand_finite(plan)
         known = [subquery.name for subquery in plan.subqueries]
@@ -120,8 +136,7 @@ class CompiledQuery:
 
     def _unpruned(self, strategy: str) -> PlanDraft:
         if strategy not in self._coalesced:
-            draft = PlanDraft(self.roots, self.ordered, strategy)
-            self._coalesced[strategy] = reduce(lambda done, step: step(done), PASSES[:3], draft)
+            self._coalesced[strategy] = _apply(STAGE_PASSES, PlanDraft(self.roots, self.ordered, strategy))
         return self._coalesced[strategy]
 
     def _draft(self, strategy: str, held: Held) -> PlanDraft:
@@ -140,7 +155,7 @@ def compile_query(
     routers: Routers | None = None,
     held: Held | None = None,
 ) -> p.PhysicalPlan:
-    """Return the engine's plan for one or more results, as `CompiledQuery.physical` does."""
+    """Return the plan that runs, for one or more results, as `CompiledQuery.physical` does."""
     return CompiledQuery(roots, ordered).physical(strategy, routers=routers, held=held)
 
 

@@ -25,7 +25,7 @@ LayoutChooser = Callable[[Operator, int, int], Layout | None]  # (operator, grou
 
 
 def bind_plan(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tuple[p.PhysicalPlan, LayoutChooser]:
-    """Return the engine's plan and the function that returns the plan's layouts. Raise if the plan does not fit the
+    """Return the physical plan and the function that returns the plan's layouts. Raise if the plan does not fit the
     query.
 
     held: the columns that the operators' state has (see `CompiledQuery.physical`).

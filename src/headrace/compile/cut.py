@@ -143,8 +143,8 @@ class _Cutter:
 
 
 def _source_input(name: str, s: nodes.Source) -> p.SourceInput:
-    messages = getattr(s.origin, "messages", None)
-    return p.SourceInput(name, s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead, s.schema, messages=messages)
+    given = (s.schema, s.raw_schema, s.time, s.lateness, s.idle, s.ahead)
+    return p.SourceInput(name, *given, s.schema, unread_schema=s.origin.unread_schema)
 
 
 def _step(node: Stateless) -> p.Step:

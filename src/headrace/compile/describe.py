@@ -1,4 +1,4 @@
-"""The plan that users see, derived from the engine's plan."""
+"""The plan that users see, derived from the physical plan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class _Describer:
         draft = self.draft
         subqueries = (*prefix, *found)
         measured = draft.figures is not None
-        return Plan(draft.strategy, draft.slots, subqueries, self.physical.stages, tuple(inputs), measured)
+        return Plan(draft.strategy, draft.slots, subqueries, self.physical.last_stage, tuple(inputs), measured)
 
     def _prefix(self) -> list[Subquery]:
         """Return the stateless operators before the first stateful one as a subquery, if there are any."""

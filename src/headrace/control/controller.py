@@ -74,8 +74,7 @@ class Controller:
         self._followed = {o.follows for o in plan.operators if o.follows}
         self._splits = policy.hot and policy.elastic != "off"
 
-    # --- state in the manifest
-    # -----------------------------------------------------------------------------------------
+    # --- state in the manifest ---------------------------------------------------------------------------------------
 
     def remembered(self) -> ControlState:
         return ControlState(self.active, dict(self.layouts), tuple(self.history[-MOST_DECISIONS:]))
@@ -413,8 +412,7 @@ class Controller:
             return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
         return None
 
-    # --- requests of the user
-    # ------------------------------------------------------------------------------------------
+    # --- requests of the user ----------------------------------------------------------------------------------------
 
     def set_slots(self, slots: int, epoch: int) -> None:
         """Change the number of slots from this epoch on, at the user's request."""

@@ -63,7 +63,7 @@ class Cluster(Protocol):
     def batch(self, batch: Any) -> Any:
         """Return the rows of a batch of a feed."""
 
-    def execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
+    def run_tasks(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         """Run the tasks of an epoch on rows, and return their reports."""
 
     def follow(

@@ -1,6 +1,7 @@
-"""Delivery of the outbox of a committed manifest to the sinks, repeated after a crash.
+"""Delivery of the outbox of a committed manifest to the sinks.
 
-A part sink already has the rows. It gets the receipts of the parts that count.
+Every start on a checkpoint delivers the newest outbox again: after a kill the sinks may lack it, and a sink drops a
+delivery that it has. A part sink already has the rows. It gets the receipts of the parts that count.
 
 Invariant: nothing more is committed before the newest outbox is delivered, so only the newest outbox can be delivered
 twice.
@@ -25,7 +26,7 @@ from headrace.state.blocks import REPAIR, Block, BlockReader
 from headrace.state.manifest import Manifest, Receipt
 from headrace.state.store import StateStore
 from headrace.support.user_code import comes_from_signal
-from headrace.task.outputs import check_receipt
+from headrace.task.outbox_writer import check_receipt
 
 Name = tuple[str, int, str]  # id of the state, epoch, result: the `query`, `epoch` and `result` of a delivery
 OTHER_SINK = "late= needs a sink that accepts tables with different columns, such as headrace.sinks.parquet(...)"

@@ -15,10 +15,12 @@
     table_versions  versions of the tables that streams are joined with
 
 An epoch runs in this order, and a crash after any step is safe: make the record `Epoch`; run the stages; check that all
-slots received messages of the same attempt of every producer; commit the manifest; deliver its outbox; delete unused
-files. For sources that headrace drives, the offsets and files of an epoch follow from the last manifest. A batch of
-Spark is processed, replayed or refused (`position`). The state of manifest n follows only from manifest n - 1 and the
-reports of epoch n.
+slots received messages of the same attempt of every task of the stage before; commit the manifest; deliver its outbox;
+delete unused files. For sources that headrace drives, an epoch begins at the offsets and files that the last manifest
+stores. A batch of Spark is processed, replayed or refused (`position`). The state in manifest n follows only from
+manifest n - 1, the record of epoch n, the reports of its tasks and the places of its sources (`outcome`).
+
+The docstring of `headrace.run.run` lists the functions that a tuple passes.
 """
 
 from __future__ import annotations
@@ -107,11 +109,11 @@ class Driver:
     """The epochs of one run, one after the other, on the state in a store.
 
     `open` checks that the plan and the sinks fit the state, and restores what the newest manifest holds. Then
-    `deliver_again` and `publish_again` repeat what may not have arrived, `run_epoch` runs one epoch, and `end` ends the
-    run.
+    `deliver_again` and `tell_listeners_again` repeat what may not have arrived, `run_epoch` runs one epoch, and `end`
+    ends the run.
     """
 
-    versions: TableVersions
+    table_versions: TableVersions
     control: Controller
     layouts: RunLayouts
     cache_index: CacheIndex
@@ -183,7 +185,7 @@ class Driver:
     def _restore(self) -> None:
         """Create the parts of the driver that continue from the newest manifest. This reads the joined tables."""
         last, given = self.store.last, self.settings
-        self.versions = TableVersions({} if self.closed else self.tables, self.store.storage, last)
+        self.table_versions = TableVersions({} if self.closed else self.tables, self.store.storage, last)
         self.progress.begin(self.plan, last, self.store.previous, self.labels)
         self.control = self._controller(last)
         self.layouts = RunLayouts(self.plan, self.control, given.layouts, given.splitters)
@@ -241,13 +243,13 @@ class Driver:
         return self.last is not None and self.last.closed
 
     def end(self, error: BaseException | None) -> None:
-        """Release the state, so that nothing more is committed, and publish the error that ended the run to listeners."""
+        """Release the state, so that nothing more is committed, and tell listeners the error that ended the run."""
         self.store.revoke()
-        self.versions.end()
+        self.table_versions.end()
         self._deliverer.close()
         self.cache_index.remove()
         if error is not None:
-            self.listeners.tell(replace(self._unpublished_record(), error=f"{type(error).__name__}: {error}"))
+            self.listeners.tell(replace(self._untold_record(), error=f"{type(error).__name__}: {error}"))
         told = self.last is None or self.listeners.newest == self.last.number
         self.store.close(all_listeners_told=self.listeners.close() and told)
 
@@ -257,8 +259,8 @@ class Driver:
         for ledger in self.ledgers.values():
             ledger.hurry()
 
-    def _unpublished_record(self) -> EpochRecord:
-        """Return the record of the epoch that an error belongs to: the newest if it was not published, or the next."""
+    def _untold_record(self) -> EpochRecord:
+        """Return the record of the epoch that an error belongs to: the newest if listeners have not received it, or the next."""
         last = self.last
         if last is None or last.number in (self.listeners.newest, self._began_with):
             return EpochRecord(last.number + 1 if last else 0, progress=self.progress)
@@ -278,7 +280,7 @@ class Driver:
         return busy_shares(self.control.occupancy, self.control.active, self._watch.had, self.running)
 
     def deliver_again(self) -> None:
-        """Deliver the newest outbox when a run starts, because it may not have reached its sinks."""
+        """Deliver the newest outbox again, as every start does, because it may not have reached its sinks."""
         self.store.complete()
         last = self.store.last
         if last is not None:  # other names apply only to the outbox that the run began with
@@ -310,32 +312,32 @@ class Driver:
                 "the checkpoint is closed because its bounded input has been processed; use a new checkpoint folder"
             )
         with self._watch.epoch():
-            epoch = self._epoch(final=final, idle_sources=idle_sources, idle_partitions=idle_partitions or {})
-            self._run_epoch(epoch, position, execute, taken or {})
+            epoch = self._next_epoch(final=final, idle_sources=idle_sources, idle_partitions=idle_partitions or {})
+            self._execute_and_commit(epoch, position, execute, taken or {})
 
-    def _run_epoch(
+    def _execute_and_commit(
         self, epoch: Epoch, position: Position, execute: Execute, taken: Mapping[str, Sequence[Item]]
     ) -> None:
         begun, marks = time.time(), [_now()]
         reports = execute_until_agreed(epoch, execute)
         marks.append(_now())
-        ledgers = {n: self.ledgers[n].record(self.store.storage, epoch.number, f) for n, f in taken.items()}
+        ledgers = {n: self.ledgers[n].state_after(self.store.storage, epoch.number, f) for n, f in taken.items()}
         amounts = {name: _message_amount(name, reports) for name in taken}
         bytes_read = {name: amount.bytes or self._file_bytes(name, taken[name]) for name, amount in amounts.items()}
         last, manifest = self.store.last, self._manifest(epoch, reports, position, ledgers, bytes_read)
         self.store.commit(manifest)
-        self.versions.committed(manifest)
+        self.table_versions.committed(manifest)
         table_use = self.cache_index.accept(reports)
         marks.append(_now())
         for name, items in taken.items():
-            self.ledgers[name].accept(ledgers[name], items, amounts[name])
+            self.ledgers[name].note_commit(ledgers[name], items, amounts[name])
         sink_seconds = self._deliverer.deliver(manifest)
         marks.append(_now())
         self.store.clean()
         record = self._record(last, manifest, epoch, reports, marks, sink_seconds, table_use)
-        self._publish(record, last, manifest, reports, begun)
+        self._tell_listeners(record, last, manifest, reports, begun)
 
-    def _publish(
+    def _tell_listeners(
         self,
         record: EpochRecord,
         last: Manifest | None,
@@ -343,11 +345,11 @@ class Driver:
         reports: Sequence[Report],
         begun: float,
     ) -> None:
-        """Replace the progress by that after the epoch, and publish the record of the epoch to listeners."""
+        """Replace the progress by that after the epoch, and tell listeners the record of the epoch."""
         after = replace(self.progress)  # a reader of the former object keeps the progress of one whole epoch
         after.busy = list(self.control.occupancy)
         after.backlog = self.control.backlog if self.ledgers else None
-        after.backlog_of = " and ".join(sorted({ledger.counts for ledger in self.ledgers.values()})) or "files"
+        after.backlog_of = " and ".join(sorted({ledger.unit for ledger in self.ledgers.values()})) or "files"
         after.update(record, last, manifest, reports, begun)
         self.progress = after
         self.listeners.tell(replace(record, progress=after))
@@ -385,8 +387,8 @@ class Driver:
             },
         )
 
-    def publish_again(self) -> None:
-        """Publish the newest epoch when a run starts, if its listeners may not have received it."""
+    def tell_listeners_again(self) -> None:
+        """Tell listeners the newest epoch when a run starts, if they may not have received it."""
         last = self.store.last
         if last is not None and not self.store.all_listeners_told:
             self.listeners.tell(replace(self._record_of(last), repeated=True))
@@ -405,7 +407,7 @@ class Driver:
             found[name] = replace(clock, idle=True) if name in idle_sources else clock
         return found
 
-    def _epoch(
+    def _next_epoch(
         self, *, final: bool, idle_sources: Sequence[str], idle_partitions: Mapping[str, Sequence[str]]
     ) -> Epoch:
         """Return the record of the next epoch, with the facts that its tasks need."""
@@ -424,7 +426,7 @@ class Driver:
             clocks=clocks,
             layouts=layouts,
             state=state,
-            table_versions=self.versions.of_epoch(number),
+            table_versions=self.table_versions.of_epoch(number),
             split_times=last.splits if last else {},
             merges=merges_for_slots(self.plan, state, slots, last.number) if last else (),
             renewals=bases_to_renew(self.plan, state, last.number, groups) if last else {},
@@ -455,7 +457,7 @@ class Driver:
         found = compute_outcome(self.store.last, epoch, reports, places)
         decisions = self.layouts.decide(epoch, reports, found.needed_tuples, self._watch.lap(), bytes_read)
         return self.store.draft(
-            versions=versions(self.plan),
+            versions=software_versions(self.plan),
             position=position.to_json(),
             query=self._query_after(found.sources),
             groups=epoch.groups,
@@ -493,7 +495,7 @@ def _now() -> tuple[float, float]:
     return time.monotonic(), time.process_time()
 
 
-def versions(plan: p.PhysicalPlan) -> dict[str, str]:
+def software_versions(plan: p.PhysicalPlan) -> dict[str, str]:
     """Return the versions of the software that runs epochs of a plan, user code included."""
     return {
         **identity.operator_code(plan),

@@ -1,4 +1,17 @@
-"""Stateful operators of a plan: one module for each, all with the protocol of `headrace.operators.base`."""
+"""Operators of a plan, and `PLANNERS`: for each type of query node with state, the function that plans its operators.
+
+Every operator implements the protocol of `headrace.operators.base`. These modules have no operator of their own:
+
+    aggregates      base classes of aggregates
+    joins           base classes of joins
+    keyed_operator  the base class of operators that group their input by key
+    time_aggregate  the planner that chooses between `pane_aggregate` and `tuple_aggregate`
+    flow            what a planner receives and returns
+    placement       whether a downstream operator can run in the same slots
+
+The compiler itself plans the operators of `order` (results in sequence) and of `stateless` (the only one without
+state), so these two have no planner.
+"""
 
 from collections.abc import Mapping
 

@@ -195,8 +195,7 @@ class _SlotCalls:
     def _owner(self) -> str:
         return f"{self.slot.run_id} {self.operator.name}"  # a user may change the class between runs
 
-    # --- tuples for this epoch
-    # --------------------------------------------------------------------------------------------
+    # --- tuples for this epoch ---------------------------------------------------------------------------------------
 
     def _turns(self, known: Mapping[int, int]) -> list[_SubstreamCall]:
         trimmed = self.slot.trimmed(0)

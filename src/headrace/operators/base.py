@@ -1,4 +1,4 @@
-"""The protocol of operators: everything that the compiler, the engine and the controller ask of one.
+"""The protocol of operators: everything that the compiler, the driver, the tasks and the controller ask of one.
 
 `headrace.reference` defines the meaning of an operator, independently. A module here defines how the operator runs in
 parallel: its inputs, its state, its time, its work in a slot, its load, and its texts for users.
@@ -81,8 +81,10 @@ class Slot(Protocol):
 
     @property
     def reached(self) -> int:
-        """Return the watermark of the first input just before the end of the stream; it is the same for every cut into
-        epochs."""
+        """Return the watermark of the first input after the epoch, as if no source had ended in it.
+
+        In the last epoch this is the watermark just before the end. It does not depend on the cut into epochs.
+        """
 
     def split_time(self, split: str) -> int | None:
         """Return the largest `ts` that a split has received in all tasks of earlier stages; None if it received no
@@ -367,8 +369,10 @@ class Operator(ABC):
 
 @dataclass(frozen=True)
 class AppendingOperator(Operator):
-    """An operator that stores tuples as they are sent. They are exchanged by reference: the message is the block of
-    state."""
+    """An operator whose input becomes state in the tasks that send it (`as_state`).
+
+    The exchange is by reference: these tasks write the block of state, and the message describes the block.
+    """
 
     state: ClassVar[StateKind] = StateKind.APPENDED
 
@@ -388,7 +392,10 @@ class AppendingOperator(Operator):
 
     @abstractmethod
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
-        """Return the state rows that tuples of an input become. names: the columns to store."""
+        """Return the state rows that tuples of an input become: the tuples themselves, or partials of an aggregate.
+
+        It runs in the task that sends the tuples, before the exchange. names: the columns to store.
+        """
 
     def rewrites(self, block: Block, before: int, after: int) -> bool:
         """Return whether slots rewrite the remaining rows of `block` when the input's watermark moves from `before` to

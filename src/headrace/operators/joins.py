@@ -22,7 +22,7 @@ from headrace.expressions import JoinPredicate, KeyEquality
 from headrace.expressions.predicates import BandCondition
 from headrace.kernels.joins.equijoin import concat_runs, equijoin
 from headrace.kernels.joins.join_spec import Strip
-from headrace.kernels.joins.window_join import pairing_method, window_join
+from headrace.kernels.joins.theta_join import pairing_method, theta_join
 from headrace.operators.base import AppendingOperator, Arrangement, Operator, Results, Slot
 from headrace.operators.placement import Placement, is_placed_by
 from headrace.plan.columns_read import Names, names_of, narrow_step, side_columns
@@ -233,7 +233,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     def meet(self, slot: Slot, left: pa.Table, right: pa.Table) -> Iterator[pa.Table]:
         """Return the results of all pairs of two tables."""
-        kernel = equijoin if self.keys else window_join
+        kernel = equijoin if self.keys else theta_join
         return kernel(self, left, right, lambda pairs: slot.count(pairs=pairs))
 
     def pairs_of_tables(self, slot: Slot) -> Iterator[tuple[pa.Table, pa.Table]]:

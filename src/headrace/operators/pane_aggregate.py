@@ -49,8 +49,7 @@ class PaneAggregateOperator(OverPartials, WindowAggregate):
                 found = found.set_column(found.schema.get_field_index(name), self.schema.field(name), values)
         return found
 
-    # --- functions that were added
-    # -------------------------------------------------------------------------------------
+    # --- functions that were added -----------------------------------------------------------------------------------
 
     @property
     def takes_functions(self) -> bool:

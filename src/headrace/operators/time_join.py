@@ -14,7 +14,7 @@ import pyarrow as pa
 from headrace.columnar.arrow import Numbers
 from headrace.kernels.joins.join_spec import Strip
 from headrace.kernels.joins.pairs import column_numbers
-from headrace.kernels.joins.window_join import TIME
+from headrace.kernels.joins.theta_join import TIME
 from headrace.kernels.windows.aggregate import times
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.joins import JoinOperator, join_groupings

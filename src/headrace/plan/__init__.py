@@ -151,7 +151,9 @@ def is_pushed(step: Step) -> bool:
 
 
 def may_fail(step: Step) -> bool:
-    """Return whether `errors="keep"` applies to the step: a tuple that fails is counted and kept apart.
+    """Return whether `errors="keep"` applies to the step.
+
+    A tuple that fails is then counted, and sent to the `late` sink if one is given.
 
     A failure in the predicate of a join stops the run, because the predicate is about pairs and not about one tuple. A
     sample evaluates no expression, so it cannot fail.
@@ -183,7 +185,7 @@ class SourceInput:
     needed: frozenset[str] | None = (
         None  # in lower case, the columns of `read` without which the answer would differ; None: all
     )
-    messages: pa.Schema | None = None  # columns that show a message that cannot be decoded; None: no message source
+    unread_schema: pa.Schema | None = None  # columns that show a message that cannot be decoded; None: no messages
 
     def needs(self, name: str) -> bool:
         """Return whether a column must exist in the input with its declared type.
@@ -213,7 +215,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """What the engine executes: sources, operators with their stages, and the edges between them.
+    """What the tasks execute: sources, operators with their stages, and the edges between them.
 
     An edge leads from a producer (a source or an operator) through stateless steps to a target (an operator or a
     result). Sources are in stage 0, and an operator is in a later stage than its producers unless it follows one of
@@ -251,8 +253,8 @@ class PhysicalPlan:
         return self.leaders[edge.producer] == self.leaders[edge.target]
 
     @property
-    def stages(self) -> int:
-        """Return the number of exchanges."""
+    def last_stage(self) -> int:
+        """Return the number of the last stage. Stage 0 reads the sources, so there are as many exchanges."""
         return max((o.stage for o in self.operators), default=0)
 
     @cached_property

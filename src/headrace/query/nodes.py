@@ -77,7 +77,9 @@ class Selection(Unary):
 
 @dataclass(frozen=True, eq=False)
 class Source(Node):
-    """An input of a query. `origin` is the handle that the engine reads from (a DataFrame, a folder of files)."""
+    """An input of a query. `origin` is the handle of its data: a folder of files, Kafka topics, a DataFrame or an
+    Arrow table.
+    """
 
     name: str | None
     raw_schema: pa.Schema  # as the source delivers it
@@ -395,7 +397,7 @@ def asof_summary(by: Sequence[str], within: int | None, keep: bool) -> str:
 class TableDefinition:
     """A table: rows without event time. Each version of a table is read as a whole.
 
-    A table is not a stream, so this record is not a `Node`. `origin` is the handle that the engine reads from.
+    A table is not a stream, so this record is not a `Node`. `origin` is the handle of its data.
     """
 
     name: str | None

@@ -95,8 +95,7 @@ class DictTable:
         found._rows, found._due = dict(self._rows), dict(self._due)
         return found
 
-    # --- by row number: arrays are made of rows, and rows of arrays
-    # -------------------------------------------------------
+    # --- by row number: arrays are made of rows, and rows of arrays --------------------------------------------------
 
     def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         self.demand_told()

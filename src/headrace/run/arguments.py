@@ -126,7 +126,8 @@ def spark_session_of(sources: Mapping[str, nodes.Source]) -> Any:
     sessions = [s.origin.spark for s in sources.values() if hasattr(s.origin, "spark")]
     if len(sessions) != len(sources):
         raise QueryTypeError(
-            "a source is not on Spark; create sources with headrace.stream(df, ...) or headrace.files(...)"
+            "a source is not on Spark; create sources with headrace.stream(df, ...), headrace.files(spark, ...) or"
+            " headrace.kafka(spark, ...)"
         )
     return sessions[0]
 

@@ -19,7 +19,7 @@ SAMPLED_TUPLES = 5_000  # tuples sampled from each source to find the distributi
 
 @dataclass(frozen=True)
 class ChosenPlan:
-    """The engine's plan, the layouts of a given plan (None: those of the routers), and the plan that users see."""
+    """The physical plan, the layouts of a given plan (None: those of the routers), and the plan that users see."""
 
     physical: p.PhysicalPlan
     layouts: LayoutChooser | None

@@ -91,7 +91,7 @@ def collect(
                 executors.check_reach(spark.sparkContext, folder / STATE_FOLDER)
             cluster = SparkCluster(spark, driver.columns)
             rows = _bounded_rows(cluster, sources, driver.ledgers, count)
-            driver.run_epoch(Position("bounded"), lambda epoch: cluster.execute(rows, epoch), final=True)
+            driver.run_epoch(Position("bounded"), lambda epoch: cluster.run_tasks(rows, epoch), final=True)
             _log_left_out(state.last)
             table = result.table()
     except BaseException:

@@ -6,6 +6,30 @@ The run polls the sources that headrace drives (folders, topics), and the manife
 
 A run with `once` ends its input when everything on its list is taken and Spark has found nothing more. A final epoch
 without tuples then closes all windows and the checkpoint.
+
+The way of a tuple through epoch n, from a topic to a table of a database: the process, the function, the form of the
+tuple, and where it is durable. Splitters and slots are tasks of the Spark job.
+
+    driver   | run/run.py: Run._try_own_epoch              | a message that waits at an offset        | topic
+    driver   | run/intake.py: Intake.take                  | the same                                 | topic
+    driver   | sources/kafka/ledger.py: KafkaLedger.choose | in an `OffsetRange` that the epoch takes | topic
+    driver   | run/run.py: Run._process_input              | in `TakenOffsets`, an input of the epoch | topic
+    driver   | spark/dataframes.py: piece_rows             | in an `OffsetPiece` for one splitter     | topic
+    driver   | driver/driver.py: Driver.run_epoch          | the same; the record `Epoch` is made     | topic
+    driver   | driver/agreement.py: execute_until_agreed   | the same; the job may be run again       | topic
+    driver   | spark/cluster.py: SparkCluster.run_tasks    | the same                                 | topic
+    driver   | spark/job.py: run_spark_job                 | the same; Spark sends it to the splitter | topic
+    splitter | sources/kafka/reader.py: KafkaReader.read   | a message, then a row of `ReadRows`      | topic
+    splitter | task/stages.py: run_splitter                | a tuple of a `PhysicalWindow`, accepted  | topic
+    splitter | task/step_runner.py: EdgeWalk.along         | a tuple after the steps of an edge       | topic
+    splitter | task/outlet.py: Outlet.flush                | in a block or a message, for the slots   | topic
+    slot     | task/stages.py: run_stage                   | in an input of an operator               | topic
+    slot     | operators/base.py: Operator.run             | in state, and in results                 | topic
+    slot     | task/outbox_writer.py: write_output         | in a block of results                    | topic
+    driver   | driver/outcome.py: compute_outcome          | in the next state and its outbox         | topic
+    driver   | state/store.py: StateStore.commit           | in blocks that manifest n names          | checkpoint
+    driver   | driver/delivery.py: Deliverer.deliver       | in results, as a `Delivery`              | checkpoint
+    driver   | sinks/database.py: DatabaseTable.deliver    | in results, as rows of the table         | database
 """
 
 from __future__ import annotations
@@ -155,7 +179,7 @@ class Run:
             backlog=self._intake.backlog if driver.ledgers else None,
             running=driver.running,
             busy=driver.busy,
-            versions=driver.versions.figures or driver.progress.versions,
+            versions=driver.table_versions.figures or driver.progress.versions,
         )
 
     @property
@@ -354,7 +378,7 @@ class Run:
         """
         if not self.active:
             raise QueryError("this run has ended, so it cannot read the table again; a new start reads it")
-        return self._driver.versions.renew(table)
+        return self._driver.table_versions.renew(table)
 
     def __enter__(self) -> Run:
         return self
@@ -371,7 +395,7 @@ class Run:
             self._driver.deliver_again()
             if self._once:
                 self._warn_of_unread_input()
-                self._driver.publish_again()
+                self._driver.tell_listeners_again()
                 self._end()
                 return
             raise StateMismatch(
@@ -387,7 +411,7 @@ class Run:
             for ledger in self._driver.ledgers.values():
                 ledger.keep_to_list()
         self._driver.deliver_again()
-        self._driver.publish_again()
+        self._driver.tell_listeners_again()
         shutdown.stop_at_exit(self)
         target = self._follow if self._streaming or self._driver.ledgers else self._to_the_end
         threading.Thread(target=self._guard, args=(target,), name="headrace-run", daemon=True).start()
@@ -401,7 +425,7 @@ class Run:
             except HeadraceError as error:  # the run ends well without this source
                 unread.append(f"{name} could not be looked at ({error})")
             else:
-                unread += [f"{ledger.counts} of {name} that wait: {waits:,}"] if waits else []
+                unread += [f"{ledger.unit} of {name} that wait: {waits:,}"] if waits else []
         if unread:
             _log.warning("%s: %s", NOTHING_READ, printable("; ".join(unread)))
 
@@ -448,7 +472,7 @@ class Run:
         return nullcontext() if threading.get_ident() == self._busy_thread else self._lock
 
     @contextmanager
-    def _epoch(self) -> Iterator[bool]:
+    def _locked_epoch(self) -> Iterator[bool]:
         """Yield under the lock; False means that the run must end. An error is recorded before the next epoch can
         begin.
         """
@@ -464,10 +488,10 @@ class Run:
 
     def _to_the_end(self) -> None:
         """Run the only epoch of a query whose sources are all static."""
-        with self._epoch() as wanted:
+        with self._locked_epoch() as wanted:
             if wanted:
                 rows = [self._cluster.static(self._static)]
-                self._driver.run_epoch(Position("bounded"), partial(self._execute, rows), final=True)
+                self._driver.run_epoch(Position("bounded"), partial(self._run_job, rows), final=True)
 
     def _follow(self) -> None:
         """Run epochs until the run ends. Spark calls back with batches of its streams; this loop polls the other
@@ -480,10 +504,10 @@ class Run:
         try:
             due, worked = time.monotonic(), False
             while not self._wake.is_set() and self._feed_continues():
-                self._driver.versions.look()
+                self._driver.table_versions.look()
                 if time.monotonic() >= due:
                     due = time.monotonic() + self._interval / 1e6
-                    with self._epoch() as wanted:
+                    with self._locked_epoch() as wanted:
                         worked = wanted and self._own_epoch()
                         if wanted and not worked and self._once and self._watch.drained:
                             self._last_epoch()
@@ -524,7 +548,7 @@ class Run:
 
     def _process_batch(self, batch: Any, number: int) -> bool:
         """Process a batch. Return False if the run must end instead."""
-        with self._epoch() as wanted:
+        with self._locked_epoch() as wanted:
             if not wanted:
                 return False
             make_durable(self._checkpoint, number)
@@ -541,7 +565,7 @@ class Run:
         return True
 
     def _with_batch(self, position: Position, batch: Any) -> bool:
-        self._run_epoch(position, [self._cluster.batch(batch)], self._take())
+        self._process_input(position, [self._cluster.batch(batch)], self._take())
         return True
 
     def _patiently(self, attempt: Callable[[], bool]) -> bool:
@@ -590,21 +614,22 @@ class Run:
         begins = self._intake.must_begin or any(taken.values())
         if not begins and not self._silence.is_news(self._driver.last, self._watch.looked, self._intake.waits):
             return False
-        self._run_epoch(self._own_position(), [], taken)
+        self._process_input(self._own_position(), [], taken)
         return True
 
     def _last_epoch(self) -> None:
         """Run the final epoch, without tuples. It moves every watermark to the end of time."""
-        self._run_epoch(self._own_position(), [], {name: [] for name in self._driver.ledgers}, final=True)
+        self._process_input(self._own_position(), [], {name: [] for name in self._driver.ledgers}, final=True)
 
     def _own_position(self) -> Position:
         last = self._driver.last
         position = Position.from_json(last.position) if last else Position(self._kind())
         return replace(position, own=position.own + 1)
 
-    def _run_epoch(
+    def _process_input(
         self, position: Position, rows: list[Any], taken: Mapping[str, Sequence[Item]], *, final: bool = False
     ) -> None:
+        """Run an epoch on the rows of a batch and on the items that were taken from other sources."""
         self._working = True
         if self._static and self._driver.last is None:
             rows.append(self._cluster.static(self._static))
@@ -616,15 +641,16 @@ class Run:
         before, waits = self._driver.last, self._intake.waits
         idle, quiet = self._silence.silent_sources(self._watch.looked, waits), self._silence.silent_partitions(waits)
         self._driver.run_epoch(
-            position, partial(self._execute, rows), final=final, idle_sources=idle, idle_partitions=quiet, taken=taken
+            position, partial(self._run_job, rows), final=final, idle_sources=idle, idle_partitions=quiet, taken=taken
         )
         self._silence.note_epoch(before, self._driver.last)
         self._working = bool(ledgers)  # until the next poll of the sources
 
-    def _execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
+    def _run_job(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
+        """Run the tasks of an epoch on the cluster, and note since when, so that a lost job is detected."""
         self._job_since = time.monotonic()
         try:
-            return self._cluster.execute(rows, epoch)
+            return self._cluster.run_tasks(rows, epoch)
         finally:
             self._job_since = None
 
@@ -633,6 +659,11 @@ class Run:
         self._working = any(taken.values())
         self._driver.layouts.backlog = self._intake.backlog
         return taken
+
+
+def begin_run(run: Run) -> None:
+    """Begin a run that `start` has created. This is no method of `Run`, because users receive runs that have begun."""
+    run._begin()
 
 
 def is_stream(source: nodes.Source) -> bool:

@@ -40,7 +40,7 @@ from headrace.run.arguments import (
 )
 from headrace.run.checkpoint_path import SPARK_FOLDER, STATE_FOLDER, make_checkpoint
 from headrace.run.chosen_plan import ChosenPlan, choose_plan
-from headrace.run.run import Run, is_stream
+from headrace.run.run import Run, begin_run, is_stream
 from headrace.sinks import AnySink, notify, takes_parts, wants_order
 from headrace.sources.protocol import driven_sources
 from headrace.spark import executors, session, shipping
@@ -157,7 +157,7 @@ def start(
         splitters=given,
         labels=labels,
     )
-    run = _begin(query, [sink for _, sink in results], checkpoint, options)
+    run = _start_on_checkpoint(query, [sink for _, sink in results], checkpoint, options)
     if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # stderr is None if it is closed
         from headrace.showing import live
 
@@ -165,7 +165,7 @@ def start(
     return run
 
 
-def _begin(
+def _start_on_checkpoint(
     query: CompiledQuery, result_sinks: Sequence[AnySink], checkpoint: str | os.PathLike[str], options: StartOptions
 ) -> Run:
     """Open the checkpoint and start the run. Close the state and the sinks if that fails."""
@@ -180,21 +180,21 @@ def _begin(
         deployed = choose_plan(
             started.compiled, options.strategy, options.slots, options.plan, store.last, started.held
         )
-        outlets: dict[str, AnySink] = dict(zip(deployed.physical.results, result_sinks, strict=True))
-        started.check_sinks(outlets)
-        outlets |= rejects_sinks(deployed.physical, options.late, store.last)
+        sinks_by_result: dict[str, AnySink] = dict(zip(deployed.physical.results, result_sinks, strict=True))
+        started.check_sinks(sinks_by_result)
+        sinks_by_result |= rejects_sinks(deployed.physical, options.late, store.last)
         settings = options.settings(sources, deployed)
         context = options.spark.sparkContext
         session.check_sockets(context)
         executors.check_reach(context, folder / STATE_FOLDER)
         shipping.check_code(context, deployed.physical, identity.user_code_names(deployed.physical))
-        for sink in filter(takes_parts, outlets.values()):
+        for sink in filter(takes_parts, sinks_by_result.values()):
             executors.check_parts_reach(context, sink)
         driver = Driver(
             deployed.physical,
             started.query,
             store,
-            outlets,
+            sinks_by_result,
             settings,
             driven_sources({name: source.origin for name, source in sources.items()}),
             places={name: place for name, s in sources.items() if (place := s.origin.place) is not None},
@@ -206,7 +206,7 @@ def _begin(
         queries = [line.partition("\n")[0] for line in nodes.outline(*roots)]
         run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once, queries=queries)
         plan_file.write_plan(folder, roots, deployed.shown)
-        run._begin()
+        begin_run(run)
     except BaseException:
         notify([*result_sinks, *([options.late] if options.late is not None else [])], "close")
         store.close()

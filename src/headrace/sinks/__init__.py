@@ -100,8 +100,8 @@ def database(
     Args:
         url: `postgresql://user@host/database`, `sqlite:///file.db` or `duckdb:///file`; or `hr.secret("NAME")`.
         table: the name of the table.
-        key: columns of the key. A row replaces the row with the same key; within an epoch the last one counts. None:
-            rows are appended.
+        key: columns of the key. A row replaces the row with the same key; within an epoch the last one counts. This
+            needs `ordered=True`. None: rows are appended.
         ordered: True: results come in the order of `ts`, as soon as no earlier one can follow.
         patience: how long the run waits while the database cannot be reached.
 
@@ -297,8 +297,7 @@ def console(rows: int = 10, *, ordered: bool = False, file: TextIO | None = None
 
 
 def foreach(function: Callable[[pa.Table, int], object], *, ordered: bool = False) -> Sink:
-    """Return a sink that calls a function for every epoch with results. After a restart the newest epoch may come
-    again.
+    """Return a sink that calls a function for every epoch with results. The newest epoch comes again at every start.
 
     Args:
         function: a function of a `pyarrow.Table` and the number of its epoch.

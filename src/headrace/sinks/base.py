@@ -4,9 +4,9 @@
     PartSink    write(part)           in the tasks, before the commit: some results of an epoch; a part may never count
                 publish(publication)  in the driver, after the commit: the parts that count
 
-`(query, epoch, result)` names a delivery or a publication. The driver may repeat one, after a crash for example. The same
-name always comes with the same rows, or the same receipts. So a sink that drops a name that it has seen already has every
-result exactly once.
+`(query, epoch, result)` names a delivery or a publication. The newest one comes again at every start with the same
+checkpoint. The same name always comes with the same rows, or the same receipts. So a sink that drops a name that it has
+seen already has every result exactly once.
 
 A sink of either kind may have further methods. The driver calls each if the sink has it:
 
@@ -76,7 +76,7 @@ class Sink(Protocol):
     ordered: bool
 
     def deliver(self, delivery: Delivery) -> None:
-        """Take the results of an epoch, after it was committed. After a crash the same delivery may come again.
+        """Take the results of an epoch, after it was committed. The newest delivery comes again at every start.
 
         Args:
             delivery: the results. `(query, epoch, result)` is their name: the same name always comes with the same
@@ -178,8 +178,8 @@ class PartSink(Protocol):
         """
 
     def publish(self, publication: Publication) -> None:
-        """Make the parts of an epoch visible, in the driver, after the commit. After a crash the same publication may
-        come again.
+        """Make the parts of an epoch visible, in the driver, after the commit. The newest publication comes again at
+        every start.
 
         Args:
             publication: the receipts of the parts that count.

@@ -24,8 +24,8 @@ from headrace.sinks.databases.base import (
     TABLE,
     Database,
     DatabaseColumn,
-    Session,
     TableName,
+    Transaction,
     listed,
     quoted,
     wanted_types,
@@ -64,8 +64,8 @@ class DatabaseTable(MarkingSink):
             raise SinkError(f"{self.database} cannot be reached: {error}") from None
 
     def _noted(self, query: str, result: str) -> int | None:
-        with self.database.transaction() as session:
-            found = session.execute(
+        with self.database.transaction() as transaction:
+            found = transaction.execute(
                 f"SELECT epoch FROM {self.table.beside(EPOCHS_TABLE).quoted} WHERE query = $1 AND result = $2 AND target = $3",
                 query,
                 result,
@@ -88,17 +88,17 @@ class DatabaseTable(MarkingSink):
     def _deliver(self, delivery: Delivery, rows: pa.Table) -> None:
         if delivery.result not in self._ready:
             self._prepare(delivery.result, delivery.table.schema)
-        with self.database.transaction() as session:
-            self._demand_tables(session, delivery.table.schema)
-            if self._is_new(session, delivery):
-                session.insert(self.table, rows, self.key)
+        with self.database.transaction() as transaction:
+            self._demand_tables(transaction, delivery.table.schema)
+            if self._claim_epoch(transaction, delivery):
+                transaction.insert(self.table, rows, self.key)
 
-    def _is_new(self, session: Session, delivery: Delivery) -> bool:
-        """Record the epoch. Return False if this epoch is already recorded; raise if the record is another one."""
+    def _claim_epoch(self, transaction: Transaction, delivery: Delivery) -> bool:
+        """Write the row of the epoch. Return False if it is stored already; raise if it was stored with other results."""
         name = (delivery.query, delivery.result, str(self.table))
         said = (delivery.epoch, delivery.table.num_rows, time_range(delivery.table))
         epochs = self.table.beside(EPOCHS_TABLE).quoted
-        noted = session.execute(
+        noted = transaction.execute(
             f"INSERT INTO {epochs} AS known (query, result, target, epoch, rows, times) VALUES ($1, $2, $3, $4, $5, $6)"
             " ON CONFLICT (query, result, target) DO UPDATE SET epoch = excluded.epoch, rows = excluded.rows,"
             " times = excluded.times WHERE known.epoch < excluded.epoch RETURNING epoch",
@@ -107,7 +107,7 @@ class DatabaseTable(MarkingSink):
         )
         if noted:
             return True
-        found = session.execute(
+        found = transaction.execute(
             f"SELECT epoch, rows, times FROM {epochs} WHERE query = $1 AND result = $2 AND target = $3", *name
         )
         if found != [said]:
@@ -119,26 +119,26 @@ class DatabaseTable(MarkingSink):
     def _prepare(self, result: str, schema: pa.Schema) -> None:
         wanted = wanted_types(self.database, schema)
         self._check_key(schema)
-        with self.database.transaction() as session:
-            epochs, table = session.lock_tables(self.table.beside(EPOCHS_TABLE), self.table)
+        with self.database.transaction() as transaction:
+            epochs, table = transaction.lock_tables(self.table.beside(EPOCHS_TABLE), self.table)
             if epochs is None:
-                session.execute(self._epochs())
+                transaction.execute(self._epochs())
             if table is None:
-                session.execute(self._creating(wanted))
+                transaction.execute(self._creating(wanted))
             else:
-                self._demand_tables(session, schema)
+                self._demand_tables(transaction, schema)
         self._ready.add(result)
 
-    def _demand_tables(self, session: Session, schema: pa.Schema) -> None:
+    def _demand_tables(self, transaction: Transaction, schema: pa.Schema) -> None:
         """Raise if the tables do not fit. They may have changed since the start; a lock prevents further changes."""
         tables = (self.table.beside(EPOCHS_TABLE), self.table)
-        for table, found in zip(tables, session.lock_tables(*tables), strict=True):
+        for table, found in zip(tables, transaction.lock_tables(*tables), strict=True):
             if found is None:
                 raise self._gone(table)
             if found != TABLE:
                 raise QueryError(f"{table} is a {found}; give the name of a table ({self.database})")
-        self._demand_fitting(schema, wanted_types(self.database, schema), session.columns(self.table))
-        self._demand_key(session)
+        self._demand_fitting(schema, wanted_types(self.database, schema), transaction.columns(self.table))
+        self._demand_key(transaction)
 
     def _gone(self, table: TableName) -> SinkError:
         return SinkError(
@@ -184,8 +184,8 @@ class DatabaseTable(MarkingSink):
             f"{what}; cast or rename it in the query, change the table, or use another table ({self.database})"
         )
 
-    def _demand_key(self, session: Session) -> None:
-        if self.key and frozenset(self.key) not in session.keys(self.table):
+    def _demand_key(self, transaction: Transaction) -> None:
+        if self.key and frozenset(self.key) not in transaction.keys(self.table):
             msg = (
                 f"table {self.table} is not unique by {', '.join(self.key)}, so these columns do not identify a row; add a"
                 f" primary key or a unique index of exactly these columns ({self.database})"

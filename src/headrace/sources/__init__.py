@@ -34,6 +34,10 @@ class Origin(Protocol):
         Another start gets the same text for the same input. None: the origin cannot tell.
         """
 
+    @property
+    def unread_schema(self) -> pa.Schema | None:
+        """Return the columns that show a message that cannot be decoded. None: the source has no messages."""
+
     def table(self) -> pa.Table:
         """Return all current tuples, in the schema of the source."""
 
@@ -59,6 +63,7 @@ class TableOrigin:
     bounded = True
     readable_whole = True
     place = None
+    unread_schema = None
 
     def __init__(self, table: pa.Table) -> None:
         self._table = table

@@ -23,7 +23,7 @@ from headrace.sources.file_pieces import FILES, FilesReader, FileToRead
 from headrace.sources.files import FilesOrigin, Spent
 from headrace.sources.protocol import NO_MESSAGES, MessageAmount
 from headrace.state.blocks import REPAIR, Block, BlockReader, block_name, write_block
-from headrace.state.manifest import LedgerState
+from headrace.state.manifest import FolderState
 from headrace.state.merge_planning import mergeable_runs
 from headrace.state.storage import Storage
 
@@ -44,12 +44,12 @@ class FileLedger:
     """The ledger of one folder."""
 
     reader: ClassVar[FilesReader] = FILES
-    counts: ClassVar[str] = "files"
+    unit: ClassVar[str] = "files"
     must_be_noted: ClassVar[bool] = False  # a folder has only one possible start
     partitions: ClassVar[tuple[str, ...]] = ()
     silent_since: ClassVar[float] = -math.inf
 
-    def __init__(self, origin: FilesOrigin, state: LedgerState, reader: BlockReader) -> None:
+    def __init__(self, origin: FilesOrigin, state: FolderState, reader: BlockReader) -> None:
         self.origin, self.state = origin, state
         self._reader = reader
         self._spent: Spent = {}  # folders of parts whose files are all taken
@@ -106,9 +106,9 @@ class FileLedger:
     def path(self, file: TakenFile) -> Path:
         return self.origin.folder / file.name
 
-    def record(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> LedgerState:
+    def state_after(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> FolderState:
         """Return what a manifest stores: all taken files, including `files`, and the list if there is one."""
-        return LedgerState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
+        return FolderState(self._record_taken(storage, epoch, files), self._record_list(storage, epoch))
 
     def _record_taken(self, storage: Storage, epoch: int, files: Sequence[TakenFile]) -> tuple[Block, ...]:
         if not files:
@@ -124,8 +124,8 @@ class FileLedger:
             return None
         return self.state.listed or _write(storage, epoch, _as_table(self._list))
 
-    def accept(self, state: LedgerState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
-        """Record that the epoch is committed."""
+    def note_commit(self, state: FolderState, files: Sequence[TakenFile], read: MessageAmount = NO_MESSAGES) -> None:
+        """Note that the epoch is committed."""
         self.state = state
         self._taken |= {f.name for f in files}
 

@@ -22,7 +22,7 @@ from headrace.columnar.types import refuse_nanoseconds
 from headrace.errors import QueryError, QueryTypeError, SourceError
 from headrace.sources.file_formats import DAMAGE, open_columnar
 from headrace.state.blocks import BlockReader
-from headrace.state.manifest import LedgerState
+from headrace.state.manifest import FolderState
 from headrace.support.paths import given_path
 
 LOOKED_AT = 1_000  # rows of the first file that are checked when a query is built
@@ -43,11 +43,12 @@ class FilesOrigin:
     by_name: bool = False  # True: files are taken in order of name; False: of modification time
 
     driven = "files"
-    state_type = LedgerState
+    state_type = FolderState
     bounded = False  # a run follows the folder as it grows
     readable_whole = True  # `collect` and `reference` read its current files
+    unread_schema = None
 
-    def ledger(self, state: LedgerState, reader: BlockReader) -> Any:
+    def ledger(self, state: FolderState, reader: BlockReader) -> Any:
         from headrace.sources.file_ledger import FileLedger
 
         return FileLedger(self, state, reader)

@@ -1,12 +1,13 @@
 """The interface of sources that headrace drives itself, from the origin to the rows that a task reads.
 
-    DrivenOrigin    the source as the user defined it; it creates the ledger Ledger          in the driver: what waits,
-    what an epoch takes of it, and what was taken, which the manifest stores Item            what a ledger lists and
-    chooses from: a file (`TakenFile`), a range of offsets (`OffsetRange`) TakenInput      an item that an epoch takes,
-    with its source (`FileToRead`, `TakenOffsets`); `Ledger.inputs` creates it Piece           what one task reads at
-    once (`FilePiece`, `OffsetPiece`); `TakenInput.pieces` creates it Reader          in the tasks: reads the rows of
-    pieces ReadRows        the rows that a reader yields, with facts about them PhysicalWindow  these rows with their
-    source: what `run_splitter` processes at once
+    DrivenOrigin    the source as the user defined it; it creates the ledger
+    Ledger          in the driver: what waits, what an epoch takes of it, and what was taken, which the manifest stores
+    Item            what a ledger lists and chooses from: a file (`TakenFile`), a range of offsets (`OffsetRange`)
+    TakenInput      an item that an epoch takes, with its source (`FileToRead`, `TakenOffsets`); `Ledger.inputs` creates it
+    Piece           what one task reads at once (`FilePiece`, `OffsetPiece`); `TakenInput.pieces` creates it
+    Reader          in the tasks: reads the rows of pieces
+    ReadRows        the rows that a reader yields, with facts about them
+    PhysicalWindow  these rows with their source: what `run_splitter` processes at once
 
 Invariant: what was taken is stored in the manifest of the epoch that took it and nowhere else, so position and state
 cannot disagree. The rows of a piece depend on the piece alone, so a second attempt of a task reads the same rows.
@@ -130,7 +131,7 @@ class Ledger(Protocol):
     """The record of what was taken from one source, and the choice of what the next epoch takes."""
 
     @property
-    def counts(self) -> str:
+    def unit(self) -> str:
         """Return the unit of the items: files or messages."""
 
     @property
@@ -170,11 +171,13 @@ class Ledger(Protocol):
     def inputs(self, source: str, chosen: Sequence[Item]) -> Sequence[TakenInput]:
         """Return the chosen items as the inputs of an epoch."""
 
-    def record(self, storage: Storage, epoch: int, chosen: Sequence[Item]) -> TakenState:
-        """Return what the manifest of `epoch` stores: everything taken so far, including `chosen`."""
+    def state_after(self, storage: Storage, epoch: int, chosen: Sequence[Item]) -> TakenState:
+        """Return what the manifest of `epoch` stores: everything taken so far, including `chosen`. The ledger itself
+        does not change before `note_commit`.
+        """
 
-    def accept(self, state: TakenState, chosen: Sequence[Item], read: MessageAmount) -> None:
-        """Record that the epoch is committed, in which tasks read this amount of messages."""
+    def note_commit(self, state: TakenState, chosen: Sequence[Item], read: MessageAmount) -> None:
+        """Note that an epoch is committed: `state` is its `state_after`, and its tasks read this amount of messages."""
 
     def hurry(self) -> None:
         """Stop waiting for servers, because the run must end."""

@@ -1,1 +1,1 @@
-"""The engine on Spark: sessions, jobs, DataFrames, executors and the JVM."""
+"""The execution of runs on Spark: sessions, jobs, DataFrames, executors and the JVM."""

@@ -19,8 +19,7 @@ from pyspark.errors import PySparkException
 
 from headrace.errors import EngineError
 from headrace.query.nodes import Source
-from headrace.spark import dataframes
-from headrace.spark import job as engine
+from headrace.spark import dataframes, job
 from headrace.task.messages import unpack
 
 Arrived = tuple[str, pa.Table]  # (source, rows as the source delivers them)
@@ -40,7 +39,7 @@ class StreamArrivals:
     """The rows of streaming DataFrames, while a Spark query runs."""
 
     def __init__(self, sources: Mapping[str, Source], columns: dataframes.Columns, checkpoint: Path) -> None:
-        engine.keep_refusals_quiet()
+        job.keep_refusals_quiet()
         self._arrived: queue.Queue[Arrived] = queue.Queue(MOST_WAITING)
         self._done = threading.Event()
         self._refused = threading.Event()  # no batch is in progress any more
@@ -55,7 +54,7 @@ class StreamArrivals:
                 break
         if self._done.is_set():  # prevents Spark from starting another batch
             self._refused.set()
-            raise EngineError(engine.await_interrupt(self._spark))
+            raise EngineError(job.await_interrupt(self._spark))
 
     def _put(self, arrived: Arrived) -> None:
         while not self._done.is_set():

@@ -11,8 +11,7 @@ from headrace.control.splitter_count import Splitters
 from headrace.driver.cluster_protocol import FeedStatus, OnBatch
 from headrace.query.nodes import Source
 from headrace.sources.protocol import TakenInput
-from headrace.spark import dataframes
-from headrace.spark import job as engine
+from headrace.spark import dataframes, job
 from headrace.task.epoch import Epoch
 from headrace.task.messages import Message
 
@@ -31,7 +30,7 @@ class SparkFeed:
 
     @property
     def drained(self) -> bool:
-        return engine.has_drained(self.query)
+        return job.has_drained(self.query)
 
     @property
     def failure(self) -> str | None:
@@ -56,7 +55,7 @@ class SparkCluster:
 
     @property
     def stopped(self) -> bool:
-        return engine.is_stopped(self.spark.sparkContext)
+        return job.is_stopped(self.spark.sparkContext)
 
     def static(self, sources: Mapping[str, Source]) -> Any:
         return dataframes.static_rows(sources, self.columns)
@@ -67,15 +66,15 @@ class SparkCluster:
     def batch(self, batch: Any) -> Any:
         return dataframes.to_rows(batch)
 
-    def execute(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
+    def run_tasks(self, rows: Sequence[Any], epoch: Epoch) -> list[Message]:
         sc = self.spark.sparkContext
         united = sc.union(list(rows)) if len(rows) > 1 else rows[0] if rows else None
-        return engine.execute_epoch(sc, united, epoch)
+        return job.run_spark_job(sc, united, epoch)
 
     def follow(
         self, sources: Mapping[str, Source], on_batch: OnBatch, checkpoint: Path, interval: int, *, once: bool
     ) -> SparkFeed:
-        engine.keep_refusals_quiet()
+        job.keep_refusals_quiet()
         checkpoint.mkdir(mode=0o700, exist_ok=True)  # Spark would create it with access for others
         writer = dataframes.stream_rows(sources, self.columns).writeStream.foreachBatch(on_batch)
         writer = writer.option("checkpointLocation", str(checkpoint))
@@ -84,4 +83,4 @@ class SparkCluster:
         return SparkFeed(writer.trigger(processingTime=f"{interval // 1000} milliseconds").start())
 
     def refuse_batch(self) -> str:
-        return engine.await_interrupt(self.spark)
+        return job.await_interrupt(self.spark)

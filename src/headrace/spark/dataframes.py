@@ -64,6 +64,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 class DataFrameOrigin:
     """A Spark DataFrame as a source."""
 
+    unread_schema = None
+
     def __init__(self, df: DataFrame) -> None:
         self.df = check_dataframe(df)
         self.spark = df.sparkSession

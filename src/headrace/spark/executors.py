@@ -65,7 +65,7 @@ def check_reach(sc: SparkContext, folder: Path) -> None:
         msg = (
             f"a task on {sc.master} cannot read the state folder {str(folder)!r};"
             " the checkpoint (for collect: the folder in HEADRACE_SCRATCH) must be on a path that the driver and every"
-            " executor can access, such as a shared file system"
+            " executor can access, such as a folder with hard links on a shared file system"
         )
         raise EngineError(msg)
 

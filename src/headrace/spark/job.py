@@ -40,11 +40,11 @@ LONGEST_STOP = 60_000  # milliseconds within which a query stops after a request
 INTERRUPTED = "py4j.protocol.Py4JJavaError: An error occurred while calling sleep.\n: java.lang.InterruptedException"
 
 
-def execute_epoch(sc: SparkContext, rows: RDD[Row] | None, epoch: Epoch) -> list[Message]:
+def run_spark_job(sc: SparkContext, rows: RDD[Row] | None, epoch: Epoch) -> list[Message]:
     """Run an epoch as one Spark job. Return the messages of the last stage: the reports of all tasks."""
-    reports = _run(sc, rows if rows is not None else _nothing(sc), epoch)
+    reports = _run_stages(sc, rows if rows is not None else _nothing(sc), epoch)
     if not reports:  # a batch without partitions runs no task, but windows may have to close
-        reports = _run(sc, _nothing(sc), epoch)
+        reports = _run_stages(sc, _nothing(sc), epoch)
     return reports
 
 
@@ -52,9 +52,9 @@ def _nothing(sc: SparkContext) -> RDD[Row]:
     return sc.parallelize([], 1)
 
 
-def _run(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
+def _run_stages(sc: SparkContext, rows: RDD[Row], epoch: Epoch) -> list[Message]:
     sent: RDD[tuple[int, bytes]] = rows.mapPartitions(functools.partial(_splitter_task, epoch))
-    for stage in range(1, epoch.plan.stages + 1):
+    for stage in range(1, epoch.plan.last_stage + 1):
         exchanged = sent.partitionBy(epoch.slots, _slot)
         sent = exchanged.mapPartitions(functools.partial(_slot_task, epoch, stage))
     try:

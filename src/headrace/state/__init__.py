@@ -1,9 +1,21 @@
 """Durable state of a query: immutable blocks, and a log of manifests that name the blocks in use.
 
-    state after epoch n  =  the blocks named by manifests/n, and nothing else
+    state after epoch n  =  manifests/n and the blocks that it names, and nothing else
 
-Layers, each of which uses only the one before: storage (files), blocks (Arrow data), manifest (the record of an epoch),
-store (the folder and its single writer).
+Modules, each of which imports only modules that are listed before it:
+
+    fsync              syncs files and folders
+    checkpoint_folder  checks the folder of a state, and locks it for one writer
+    storage            files with write-once names
+    blocks             Arrow files, and their descriptions in manifests
+    schemas            schemas as JSON
+    manifest           the record of one committed epoch
+    head               the second record of the newest committed epoch
+    store              loads, commits and cleans; the only writer of a folder
+    merge_planning     the small blocks that become one
+    state_tables       the rows of a state table in its blocks
+    bases              the groups of a state table that are written whole
+    caches             state tables that a machine keeps between epochs, outside the checkpoint
 """
 
 from __future__ import annotations

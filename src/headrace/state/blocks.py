@@ -28,7 +28,7 @@ from headrace.columnar.arrow import SAFE
 from headrace.errors import CorruptState, StateError
 from headrace.state.storage import Data, Storage
 
-Offsets = npt.NDArray[np.int64]
+RowOffsets = npt.NDArray[np.int64]  # by group: the number of its first row; at the end, the number of rows
 
 GROUPS = b"headrace.groups"  # one byte with the width of a number, then the number of rows of each group
 LARGE = 64 << 10  # bytes from which on a buffer gets a separate write
@@ -131,7 +131,7 @@ def write_block(
     storage: Storage,
     name: str,
     table: pa.Table,
-    offsets: Offsets | None,
+    offsets: RowOffsets | None,
     low: int | None,
     high: int | None,
 ) -> Block:
@@ -174,7 +174,7 @@ class _Parts(list[Data]):
         pass
 
 
-def _serialise(table: pa.Table, offsets: Offsets | None, name: str) -> Sequence[Data]:
+def _serialise(table: pa.Table, offsets: RowOffsets | None, name: str) -> Sequence[Data]:
     _refuse_extensions(table.schema, name)
     schema = _with_offsets(table.schema, _checked(offsets, table.num_rows, name))
     parts = _Parts()
@@ -190,7 +190,7 @@ def _batches(table: pa.Table) -> list[pa.RecordBatch]:
     return batches or [pa.RecordBatch.from_arrays([pa.array([], f.type) for f in table.schema], schema=table.schema)]
 
 
-def _with_offsets(schema: pa.Schema, offsets: Offsets | None) -> pa.Schema:
+def _with_offsets(schema: pa.Schema, offsets: RowOffsets | None) -> pa.Schema:
     metadata = dict(schema.metadata or {})
     if GROUPS in metadata:
         raise StateError(f"the schema already has metadata {GROUPS!r}; that key belongs to headrace")
@@ -199,13 +199,13 @@ def _with_offsets(schema: pa.Schema, offsets: Offsets | None) -> pa.Schema:
     return schema.with_metadata(metadata or None)
 
 
-def _rows_of_groups(offsets: Offsets) -> bytes:
+def _rows_of_groups(offsets: RowOffsets) -> bytes:
     rows = np.diff(offsets)
     width = np.min_scalar_type(int(rows.max(initial=0))).itemsize
     return bytes([width]) + rows.astype(f"<u{width}").tobytes()
 
 
-def _checked(offsets: Offsets | None, rows: int, name: str) -> Offsets | None:
+def _checked(offsets: RowOffsets | None, rows: int, name: str) -> RowOffsets | None:
     """Raise unless the offsets rise from 0 to the number of rows; return them."""
     if offsets is None:
         return None
@@ -234,7 +234,7 @@ class OpenBlock:
     """A verified block. Its table is a view of the mapped file."""
 
     table: pa.Table
-    offsets: Offsets | None
+    offsets: RowOffsets | None
     known: set[Any] = attribute(default_factory=set, compare=False)  # further checks that this block has passed
 
     def slice(self, groups: Sequence[int] | npt.NDArray[Any] | None) -> pa.Table:
@@ -248,14 +248,14 @@ class OpenBlock:
         return pa.concat_tables(slices) if slices else self.table.slice(0, 0)
 
 
-def _ascending(groups: Sequence[int] | npt.NDArray[Any], count: int) -> Offsets:
+def _ascending(groups: Sequence[int] | npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:
     ids = np.asarray(groups, dtype=np.int64)
     if ids.size and (ids[0] < 0 or ids[-1] >= count or np.any(ids[1:] <= ids[:-1])):
         raise StateError(f"group ids must ascend within 0 to {count - 1}, not {groups!r:.200}")
     return ids
 
 
-def _runs(offsets: Offsets, ids: Offsets) -> list[tuple[int, int]]:
+def _runs(offsets: RowOffsets, ids: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     """Return the row intervals of the groups; adjacent intervals are joined."""
     starts, stops = offsets[ids], offsets[ids + 1]
     filled = starts < stops
@@ -344,7 +344,7 @@ def _parse(data: pa.Buffer, name: str) -> OpenBlock:
     return OpenBlock(table.replace_schema_metadata(metadata or None), offsets)
 
 
-def _stored_offsets(metadata: dict[bytes, bytes]) -> Offsets | None:
+def _stored_offsets(metadata: dict[bytes, bytes]) -> RowOffsets | None:
     """Take headrace's entry out of the metadata, which leaves the user's metadata."""
     rows = metadata.pop(GROUPS, None)
     if rows is None:

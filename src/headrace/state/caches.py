@@ -322,8 +322,7 @@ class TableCache:
         head = _HEAD.pack(_MAGIC, self._who, stamp, changing, len(self._layout), len(self._buffer), now)
         self._buffer[:_FRONT] = np.frombuffer(head + _SUM.pack(_sum(head, self._layout)), np.uint8)
 
-    # --- as the allocator of a table
-    # ---------------------------------------------------------------------------------------
+    # --- as the allocator of a table ---------------------------------------------------------------------------------
 
     def areas(self, sizes: Mapping[str, int]) -> dict[str, Area]:
         """Return new areas in a new file that replaces the old one; in memory if a file is not possible."""
@@ -363,8 +362,7 @@ class TableCache:
         assert self._buffer is not None
         return buffers.split_buffer(self._buffer[_start(self._layout) :], sizes)
 
-    # --- when the task has finished
-    # ----------------------------------------------------------------------------------------
+    # --- when the task has finished ----------------------------------------------------------------------------------
 
     def finish(self, stamp: str, table: Any) -> None:
         """Keep the cache for the next task. The table is whole, and the block with its changes was written."""

@@ -126,7 +126,7 @@ class WriterLock:
                 f"{self.path.parent} is in use by {holder}. Stop that run, or give this one its own folder"
             ) from None
         except OSError as error:
-            raise StateError(f"cannot lock {self.path}: {error}. Use a local disk") from error
+            raise StateError(f"cannot lock {self.path}: {error}. Use a file system with locks (flock)") from error
         try:
             said = os.pread(descriptor, 400, 0).decode("utf-8", "replace").strip()
             self.left = said.splitlines()[-1] if said else ""

@@ -6,8 +6,14 @@
 The text has exactly one spelling, so any flipped bit is detected, even one that does not change the JSON value.
 
 All sections together have one version, `STATE_FORMAT`. Any change to a section needs a new format number. Other
-packages own some sections, which are stored here as JSON: `position`, `query` and `work` (engine), `layouts` (routing),
-`control` and `decisions` (control).
+packages own the meaning of some sections, which are stored here as JSON:
+
+    position             driver.position
+    query                driver.fingerprint; its keys `begun` and `functions_since`: telemetry.incomplete; `places`:
+                         evolve.table_names
+    layouts              routing
+    work                 task.work
+    control, decisions   control.control_state
 """
 
 from __future__ import annotations
@@ -125,7 +131,7 @@ class SourceState:
 
 
 @dataclass(frozen=True)
-class LedgerState:
+class FolderState:
     """The files of a folder that were taken, and the files that a run with `once=True` takes, as blocks of names."""
 
     taken: tuple[Block, ...] = ()
@@ -155,8 +161,8 @@ class OffsetReached(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Offsets:
-    """The positions reached in the topics of a source."""
+class TopicsState:
+    """The offsets reached in the topics of a source."""
 
     topics: dict[str, str] = field(
         default_factory=dict
@@ -181,8 +187,8 @@ class Offsets:
         }
 
 
-TakenState = LedgerState | Offsets
-NOTHING_TAKEN: dict[str, TakenState] = {"files": LedgerState(), "kafka": Offsets()}  # by the kind of source
+TakenState = FolderState | TopicsState
+NOTHING_TAKEN: dict[str, TakenState] = {"files": FolderState(), "kafka": TopicsState()}  # by the kind of source
 
 
 @dataclass(frozen=True)
@@ -403,11 +409,11 @@ def _ledger(value: Any, key: str) -> TakenState:
         found = _OFFSETS(value, key)
         for name in found["partitions"]:
             _PARTITION(name, f"{key}.partitions")
-        return Offsets(
+        return TopicsState(
             found["topics"], {n: OffsetReached(*each) for n, each in found["partitions"].items()}, found["listed"]
         )
     found = _FILES(value, key)
-    return LedgerState(tuple(found["taken"]), found["listed"])
+    return FolderState(tuple(found["taken"]), found["listed"])
 
 
 def _tables(value: Any, key: str) -> dict[str, TableVersion]:

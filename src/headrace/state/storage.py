@@ -1,4 +1,7 @@
-"""Storage of state files; no other module of this package touches a disk.
+"""Storage of the files of a state: blocks, manifests and heads are read and written only through `Storage`.
+
+Three modules of this package also touch a disk: `checkpoint_folder` (the folder itself and its lock), `fsync`, and
+`caches` (files outside the checkpoint).
 
 Invariants, the same for every implementation:
 
@@ -114,7 +117,7 @@ def is_temporary(name: str) -> bool:
 
 
 class LocalStorage:
-    """A folder of a local POSIX file system. It has no open handle, so every task can create one cheaply."""
+    """A folder of a mounted POSIX file system, local or shared. It has no open handle, so every task can create one cheaply."""
 
     def __init__(self, root: str | Path, *, fsync: bool = True) -> None:
         self.root = Path(root)
@@ -241,8 +244,8 @@ class LocalStorage:
 
 
 _ELSEWHERE = (
-    "which cannot commit exactly once (no create-if-absent). "
-    "Put the checkpoint on a local disk such as ext4, xfs or btrfs"
+    "which cannot commit exactly once (no create-if-absent). Put the checkpoint on one machine on a local disk, such as"
+    " ext4, xfs or btrfs; on a cluster in a shared POSIX folder with hard links, which every machine mounts"
 )
 _WHO = "Find out what created it"
 

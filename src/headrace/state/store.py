@@ -166,7 +166,7 @@ class StateStore:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # -- load
+    # --- load --------------------------------------------------------------------------------------------------------
 
     def _load_patiently(self, attempts: int) -> None:
         """Load the state, and repeat if a writer deletes files meanwhile."""
@@ -247,7 +247,7 @@ class StateStore:
             if found != block.bytes:
                 raise CorruptState(f"block {block.name} has {found} bytes, not {block.bytes}. {REPAIR}")
 
-    # -- commit
+    # --- commit ------------------------------------------------------------------------------------------------------
 
     def _newest(self) -> int:
         return self.last.number if self.last else -1
@@ -333,7 +333,7 @@ class StateStore:
                 f"manifest {manifest.number} could not be read again, so it is not written: {error}"
             ) from None
 
-    # -- clean
+    # --- clean -------------------------------------------------------------------------------------------------------
 
     def _clean(self, keep: int) -> int:
         newest = self._newest()

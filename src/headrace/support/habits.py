@@ -170,8 +170,7 @@ def _usage(verb: str) -> str:
     return USAGES.get(verb, f"s.{verb}")
 
 
-# --- special methods
-# ---------------------------------------------------------------------------------------------------
+# --- special methods -------------------------------------------------------------------------------------------------
 
 _COLLECTED = "s.collect() returns the results of bounded input as a pyarrow.Table"
 

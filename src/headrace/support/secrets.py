@@ -4,9 +4,9 @@ The same rules apply to sinks, sources and the settings of processors. A value c
 
 - if it is a `Secret`, whatever its name is;
 - if a name on the path to it is one for secrets, such as `password`, `sasl.password`, `apiKey` or `Authorization`, at
-any depth of nested dicts and lists;
+  any depth of nested dicts and lists;
 - if its text has the form of a secret: a URL with a login, `password=...` in a URL or a connection string, a header
-such as `Bearer ...`, a private key, a token of a well-known kind.
+  such as `Bearer ...`, a private key, a token of a well-known kind.
 
 Invariant: no shown text is derived from a secret, not even a digest, because a short secret can be guessed from its
 digest. A value that is wrongly classified as secret is used normally; only its changes are not noticed.
@@ -68,8 +68,7 @@ _WORD = (  # a word boundary, also after an escape such as %3A
 _END = re.compile(r"[\s&;,]")  # ends a value in a URL or a connection string
 
 
-# --- values that are read from the environment
-# ---------------------------------------------------------------------------
+# --- values that are read from the environment -----------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -358,8 +357,7 @@ def remove_secrets_from_rest(secrets: Sequence[str], text: str, kept: str) -> st
     return kept.join(remove_secrets(shorter, part) for part in remove_secrets(longer, text).split(kept))
 
 
-# --- settings that contain secrets
-# --------------------------------------------------------------------------------------------
+# --- settings that contain secrets -----------------------------------------------------------------------------------
 
 
 class SealedSettings:

@@ -1,4 +1,4 @@
-"""Blocks that tasks write: grouped state and plain rows. `headrace.task.outputs` writes what leaves the plan.
+"""Blocks that tasks write: grouped state and plain rows. `headrace.task.outbox_writer` writes what leaves the plan.
 
 Invariant: a grouped block is sorted by group, and within a group as its operator needs it (`Arrangement`). The rows of group g
 are offsets[g] .. offsets[g + 1] - 1. Rows that every slot reads form one more group at the end. The tuples of a join carry the
@@ -55,7 +55,7 @@ def group_reach(table: pa.Table) -> int:
 
 def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArray[np.int64]:
     """Return a number for each tuple that is unique in its window, made of the epoch, the task and a count."""
-    place = task.number * (epoch.plan.stages + 1) + task.stage
+    place = task.number * (epoch.plan.last_stage + 1) + task.stage
     if place >= 1 << PLACE_BITS or first + rows > 1 << TUPLE_BITS:
         raise EngineError(
             f"an outer join takes at most {1 << TUPLE_BITS} tuples of each of {1 << PLACE_BITS} tasks in an epoch;"

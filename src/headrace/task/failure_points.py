@@ -92,9 +92,10 @@ def operator_failure_points(plan: p.PhysicalPlan) -> dict[str, FailurePoint]:
 
 def unread_message_points(plan: p.PhysicalPlan) -> dict[str, FailurePoint]:
     """Return the failure point of messages that cannot be read, by source."""
-    sources = [source for source in plan.sources if source.messages is not None]
     return {
-        s.name: FailurePoint(f"{FAILED}{s.name}:read", s.name, READING, s.messages or pa.schema([])) for s in sources
+        s.name: FailurePoint(f"{FAILED}{s.name}:read", s.name, READING, s.unread_schema)
+        for s in plan.sources
+        if s.unread_schema is not None
     }
 
 

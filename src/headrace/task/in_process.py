@@ -19,7 +19,7 @@ def execute_locally(epoch: Epoch, windows: Sequence[Iterable[PhysicalWindow]], s
     messages: list[Message] = []
     for partition, given in enumerate(windows or [[]]):
         messages += _over_the_wire(run_splitter(epoch, Task(0, partition, 0, storage, reader), given))
-    for stage in range(1, epoch.plan.stages + 1):
+    for stage in range(1, epoch.plan.last_stage + 1):
         inboxes: list[list[Message]] = [[] for _ in range(epoch.slots)]
         for message in messages:
             inboxes[message.slot].append(message)

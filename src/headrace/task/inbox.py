@@ -33,13 +33,13 @@ class Inputs:
 
 @dataclass
 class Inbox:
-    """The content of the messages to a slot: inputs of operators, and facts from the goodbyes of producers."""
+    """The content of the messages to a slot: inputs of operators, and facts from the goodbyes of senders."""
 
     inputs: Inputs = field(default_factory=Inputs)
     seen: watermarks.Seen = field(default_factory=dict)
     split_times: watermarks.SplitTimes = field(default_factory=dict)
-    producers: list[Attempt] = field(default_factory=list)
-    promised: int = 0  # messages that producers report as sent
+    senders: list[Attempt] = field(default_factory=list)
+    promised: int = 0  # messages that senders report as sent
     received: int = 0
 
     def add(self, message: Message) -> None:
@@ -52,8 +52,8 @@ class Inbox:
             self.inputs.add_rows(header.operator, header.input, unpack(message.body))
 
     def add_goodbye(self, goodbye: Goodbye) -> None:
-        """Add the facts that a producer reports after its last message."""
-        self.producers.append(goodbye.task)
+        """Add the facts that a sender reports after its last message."""
+        self.senders.append(goodbye.task)
         self.promised += goodbye.messages
         watermarks.merge_times(self.seen, goodbye.seen)
         watermarks.merge_split_times(self.split_times, goodbye.split_times)

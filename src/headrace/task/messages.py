@@ -6,7 +6,7 @@ message only passes through sends it on unchanged.
 
     BlockHeader  a stored block, by reference
     RowsHeader   tuples, by value
-    Goodbye      the last message of a producer: its name, how many messages it sent to this slot, and the times of its tuples
+    Goodbye      the last message of a sender: its name, how many messages it sent to this slot, and the times of its tuples
     Report       for the driver (`headrace.task.reports`)
 """
 

@@ -28,7 +28,7 @@ from headrace.task.block_writer import GroupedBlock, tuple_numbers, write_groupe
 from headrace.task.epoch import Epoch
 from headrace.task.inbox import Inputs
 from headrace.task.messages import LARGEST_BODY, Attempt, BlockHeader, Goodbye, Message, RowsHeader, pack
-from headrace.task.outputs import write_output
+from headrace.task.outbox_writer import write_output
 from headrace.task.rejects import Rejects
 from headrace.task.reports import ReportBuilder
 from headrace.task.step_runner import MOST_TUPLES_TOGETHER, EdgeWalk, StepRunner
@@ -110,12 +110,12 @@ class Outlet:
             self.work.passed(edge.name, table.num_rows, passed)
         walk.finish()
 
-    def finish(self, seen: Seen, producers: Sequence[Attempt], began: TaskTimer) -> Iterator[Message]:
+    def finish(self, seen: Seen, senders: Sequence[Attempt], began: TaskTimer) -> Iterator[Message]:
         """Send the report, and a goodbye to every slot of the next stage."""
         self.report.doubted(undecided_pairs.take_noted())
-        report = self.report.finished(seen, producers, *began.passed())
+        report = self.report.finished(seen, senders, *began.passed())
         yield self._count(Message.of(self.task.number % self.epoch.slots, report))
-        if self.task.stage < self.epoch.plan.stages:
+        if self.task.stage < self.epoch.plan.last_stage:
             for slot in range(self.epoch.slots):
                 yield Message.of(slot, Goodbye(report.task, seen, report.split_times, self._sent[slot]))
 

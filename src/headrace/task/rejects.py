@@ -12,7 +12,7 @@ from headrace.kernels.stateless.steps import FailedTuples
 from headrace.sources.protocol import UnreadMessages
 from headrace.task.epoch import Epoch
 from headrace.task.failure_points import LATE, FailurePoint
-from headrace.task.outputs import write_output
+from headrace.task.outbox_writer import write_output
 from headrace.task.reports import ReportBuilder
 from headrace.task.task import Task
 

@@ -198,9 +198,9 @@ class Report(Header):
     kind = "report"
     task: Attempt
     stamp: str  # unique for every attempt
-    producers: tuple[Attempt, ...]  # producers of the stage before, ascending
+    senders: tuple[Attempt, ...]  # attempts of the stage before that sent messages to this task, ascending
     seen: Seen
-    split_times: SplitTimes  # by split: the largest `ts`, from this task and from its producers
+    split_times: SplitTimes  # by split: the largest `ts`, from this task and from its senders
     cpu: float  # seconds
     seconds: float  # from its first message to its last, waiting included
     work: WorkCounts
@@ -220,7 +220,7 @@ class Report(Header):
         return {
             "task": self.task,
             "stamp": self.stamp,
-            "producers": self.producers,
+            "producers": self.senders,
             "seen": self.seen,
             "split_times": self.split_times,
             "cpu": self.cpu,
@@ -244,7 +244,7 @@ class Report(Header):
         return cls(
             task=Attempt(*data["task"]),
             stamp=data["stamp"],
-            producers=tuple(Attempt(*each) for each in data["producers"]),
+            senders=tuple(Attempt(*each) for each in data["producers"]),
             seen=data["seen"],
             split_times=data["split_times"],
             cpu=data["cpu"],
@@ -344,11 +344,11 @@ class ReportBuilder:
     def loaded(self, operator: str, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:
         self._load.setdefault(operator, GroupLoad()).add(side, counts, heavy)
 
-    def finished(self, seen: Seen, producers: Iterable[Attempt], cpu: float, seconds: float) -> Report:
+    def finished(self, seen: Seen, senders: Iterable[Attempt], cpu: float, seconds: float) -> Report:
         return Report(
             task=self.task,
             stamp=self.stamp,
-            producers=tuple(sorted(producers)),
+            senders=tuple(sorted(senders)),
             seen=seen,
             split_times=self.split_times,
             cpu=round(cpu, 6),

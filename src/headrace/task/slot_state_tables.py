@@ -103,8 +103,7 @@ class SlotStateTables:
                 f"{self._describe(name)}, substream {substream}, {what}: {each.table.damaged}"
             ) from error
 
-    # --- calls of the operator
-    # -----------------------------------------------------------------------------------------
+    # --- calls of the operator ---------------------------------------------------------------------------------------
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
         return self._rows(table, self._lying(table).of_groups(np.asarray(groups, np.int64)))
@@ -199,8 +198,7 @@ class SlotStateTables:
         renewed = np.asarray(self._before(table).renewed, np.int64)[groups]  # a base may have been written since
         return Change(delta, groups, now, np.where(old < 0, -1, np.maximum(old, renewed)))
 
-    # --- writing
-    # -------------------------------------------------------------------------------------------------------
+    # --- writing -----------------------------------------------------------------------------------------------------
 
     def write(self) -> None:
         """Write the changes of all tables and the bases that are due, when the operator has finished."""
@@ -265,8 +263,7 @@ class SlotStateTables:
         nothing = np.zeros(0, np.int64)
         return Change(state_tables.stored_schema(self._declared(table)).empty_table(), nothing, rows, nothing)
 
-    # --- declarations and groups
-    # ---------------------------------------------------------------------------------------
+    # --- declarations and groups -------------------------------------------------------------------------------------
 
     def _declared(self, table: str) -> StateTable:
         if table not in self.operator.state_tables:

@@ -118,8 +118,7 @@ class EpochSlot:
         known = [each[split] for each in (self.epoch.split_times, self.report.split_times) if split in each]
         return max(known, default=None)
 
-    # --- state that is rewritten in every epoch
-    # ------------------------------------------------------------------------
+    # --- state that is rewritten in every epoch ----------------------------------------------------------------------
 
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Return the rows of the state and those that arrived, in one table."""
@@ -139,8 +138,7 @@ class EpochSlot:
             block = write_rows(self.epoch, self.task, table)
         self.report.replaced(self.operator.name, side, block)
 
-    # --- state tables
-    # --------------------------------------------------------------------------------------------------
+    # --- state tables ------------------------------------------------------------------------------------------------
 
     def keyed(self, table: str, groups: Sequence[int]) -> pa.Table:
         return self._tables.keyed(table, groups)
@@ -162,8 +160,7 @@ class EpochSlot:
             raise EngineError(f"{self.operator.name} has no state tables")
         return self._keeping
 
-    # --- counts and notes
-    # ----------------------------------------------------------------------------------------------
+    # --- counts and notes --------------------------------------------------------------------------------------------
 
     def count(self, *, read: int = 0, pairs: int = 0) -> None:
         self.work.read[self.operator.name] += read

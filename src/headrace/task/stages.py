@@ -157,7 +157,7 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
                 slot.keep_tables()
     yield from outlet.flush()
     _merge_blocks(epoch, stage, task, report)
-    yield from outlet.finish(inbox.seen, inbox.producers, began)
+    yield from outlet.finish(inbox.seen, inbox.senders, began)
 
 
 def _check_complete(inbox: Inbox, epoch: Epoch, stage: int, slot: int) -> None:

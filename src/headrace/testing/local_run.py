@@ -129,12 +129,12 @@ class LocalRun:
                 cache=cache,
                 beside=True,
             )
-            outlets = {**self.sinks, **self.late}
+            sinks_by_result = {**self.sinks, **self.late}
             self.driver = Driver(
                 self.plan,
                 started.query,
                 self.store,
-                outlets,
+                sinks_by_result,
                 settings,
                 tables=tables(nodes.named_tables(*roots)),
                 outbox_names=started.waiting,
@@ -205,7 +205,7 @@ class LocalRun:
             1
             >>> run.close()
         """
-        return self.driver.versions.renew(table)
+        return self.driver.table_versions.renew(table)
 
     def end(self) -> None:
         """End the input: every window closes.

@@ -167,7 +167,7 @@ class _Player:
             self.run.close()
             self.run = None
 
-    # --- steps
+    # --- steps -------------------------------------------------------------------------------------------------------
 
     def _epoch(self, step: EpochStep, number: int) -> None:
         for name in (*step.sources, *step.idle):
@@ -212,7 +212,7 @@ class _Player:
 
         return ArrowTable(rows)
 
-    # --- answers
+    # --- answers -----------------------------------------------------------------------------------------------------
 
     def _totals(self) -> tuple[int, int]:
         last = self.run.store.last if self.run is not None else None

@@ -188,7 +188,7 @@ class _Check:
     def _copy(self, kind: type[ReferenceCopy] = ReferenceCopy) -> Any:
         return kind(self.node.processor, self.node.declared, self.substream, self.node.rule.substreams)
 
-    # --- the checks of one case
+    # --- the checks of one case --------------------------------------------------------------------------------------
 
     def _watched(self, case: CheckedCase) -> FoundProblem | None:
         """As the reference does it: what fails, what comes too early, and what can be seen."""
@@ -269,7 +269,7 @@ class _Check:
         saved = _saved(state)
         return self._copy().call(call, saved), _contents(saved)
 
-    # --- what is told
+    # --- what is told ------------------------------------------------------------------------------------------------
 
     def _told(self, found: FoundProblem) -> str:
         declared, case = self.node.declared, found.case

@@ -77,7 +77,7 @@ class Seen:
     _rounds: deque[tuple[Floats, Floats]] = field(default_factory=lambda: deque(maxlen=EVERY))
     _happened: set[Crash] = field(default_factory=set)
 
-    # --- reports
+    # --- reports -----------------------------------------------------------------------------------------------------
 
     def report(self, second: int, table: pa.Table) -> None:
         """Add the tuples of a second."""
@@ -108,7 +108,7 @@ class Seen:
         """Return the places of current accidents, detected or not."""
         return [(one.xway, one.dir, one.seg) for one in self.crashes if one.begins <= self.time < one.cleared]
 
-    # --- answers
+    # --- answers -----------------------------------------------------------------------------------------------------
 
     def answer(self, output: str, table: pa.Table) -> None:
         """Add rows of an output."""

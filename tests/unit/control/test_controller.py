@@ -91,7 +91,7 @@ def test_groups_are_balanced_after_five_reorganisations(begin: str, tmp_path: Pa
     for number in range(11):
         table = second(rng, number, 4_000)
         run.epoch(table.set_column(1, "k", pa.array(keys.draw(rng, 4_000))))
-        layout = run.driver._epoch(final=False, idle_sources=(), idle_partitions={}).layouts["aggregate-1"]
+        layout = run.driver._next_epoch(final=False, idle_sources=(), idle_partitions={}).layouts["aggregate-1"]
         assert isinstance(layout, Diagonal)
         load = group_work(run.driver.control.measured["aggregate-1"]).tolist()
         balance.append(imbalance(slot_loads(layout.owner, layout.grids, load, 4)))
@@ -113,7 +113,7 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     splits = []
     for number in range(40):
         run.epoch({n: parts[number] for n, parts in tables.items()})
-        layout = run.driver._epoch(final=False, idle_sources=(), idle_partitions={}).layouts["join-1"]
+        layout = run.driver._next_epoch(final=False, idle_sources=(), idle_partitions={}).layouts["join-1"]
         assert isinstance(layout, Diagonal)
         splits.append({split.group for split in layout.grids})
     run.end()

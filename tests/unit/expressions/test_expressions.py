@@ -20,7 +20,7 @@ from headrace.difference import difference
 from headrace.errors import ExpressionError, HeadraceError, QueryError, QueryTypeError
 from headrace.expressions import join_predicate
 from headrace.expressions.predicates import _SAFE_ON_FLOATS
-from headrace.kernels.joins.window_join import pairing_method
+from headrace.kernels.joins.theta_join import pairing_method
 from headrace.reference import reference
 from headrace.stream import Stream
 from headrace.testing import run_locally, table_stream

@@ -20,7 +20,7 @@ from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
 from headrace.difference import difference
 from headrace.errors import DataError, SourceError
-from headrace.kernels.joins import window_join
+from headrace.kernels.joins import theta_join
 from headrace.kernels.stateless.steps import in_sequence, order_rows, run_step
 from headrace.kernels.windows import aggregate, order
 from headrace.kernels.windows.time_windows import RegularWindows
@@ -52,13 +52,13 @@ def run(query: Stream, slots: int = 2) -> pa.Table:
 
 
 @pytest.mark.parametrize("slots", [1, 3])
-@pytest.mark.parametrize("few_pairs", [window_join.FEWEST_SLICE_PAIRS, 1])
+@pytest.mark.parametrize("few_pairs", [theta_join.FEWEST_SLICE_PAIRS, 1])
 @pytest.mark.parametrize("key", ["", "l.k = r.k and "])
 def test_a_cast_that_fails_only_outside_the_window_does_not_fail_the_join(
     key: str, few_pairs: int, slots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every text that is no number is more than the window away from every tuple that it would be compared with."""
-    monkeypatch.setattr(window_join, "FEWEST_SLICE_PAIRS", few_pairs)
+    monkeypatch.setattr(theta_join, "FEWEST_SLICE_PAIRS", few_pairs)
     left = rows([0, 1, 100, 101], s=["1", "2", "bad", "worse"], k=[1, 1, 1, 1])
     right = rows([0, 1, 2, 50], n=pa.array([1, 2, 3, 4], pa.int64()), k=[1, 1, 1, 1])
     query = stream(left, "a").join(stream(right, "b"), on=f"{key}CAST(l.s AS BIGINT) = r.n", within="5 seconds")
@@ -177,14 +177,14 @@ def operator_of(query: Stream) -> JoinOperator:
 @pytest.mark.parametrize("on", ["l.x % 3 = r.x % 3", "l.x = r.x", "l.x <= r.x and r.x < l.x + 3", "true"])
 @pytest.mark.parametrize("spread", [40, 3, 1])  # less than a window long: not worth cutting
 def test_slices_hold_every_pair_once(on: str, few_pairs: int, spread: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(window_join, "FEWEST_SLICE_PAIRS", few_pairs)
+    monkeypatch.setattr(theta_join, "FEWEST_SLICE_PAIRS", few_pairs)
     r = np.random.default_rng(few_pairs)
     left = rows(sorted(r.integers(20, 20 + spread, 50).tolist()), x=r.integers(0, 9, 50))
     right = rows(r.integers(20 - spread % 5, 20 + spread, 35).tolist(), x=r.integers(0, 9, 35))
     query = stream(left, "a").join(stream(right, "b"), on=on, within=("3 seconds", "1 second"))
     operator = operator_of(query)
     assert isinstance(operator, TimeJoinOperator)
-    assert difference(reference(query), together(operator, window_join.window_join(operator, left, right))) is None
+    assert difference(reference(query), together(operator, theta_join.theta_join(operator, left, right))) is None
 
 
 def test_windows_of_a_time_join_are_closed_at_both_ends() -> None:
@@ -200,8 +200,8 @@ def test_windows_of_a_time_join_are_closed_at_both_ends() -> None:
 def test_empty_sides_give_an_empty_result() -> None:
     left, right = rows([0], x=[1]), rows([], x=pa.array([], pa.int64()))
     operator = operator_of(stream(left, "a").join(stream(right, "b"), on="l.x = r.x", within="1 second"))
-    assert together(operator, window_join.window_join(operator, left, right)).num_rows == 0
-    assert together(operator, window_join.window_join(operator, left, right)).schema.equals(operator.schema)
+    assert together(operator, theta_join.theta_join(operator, left, right)).num_rows == 0
+    assert together(operator, theta_join.theta_join(operator, left, right)).schema.equals(operator.schema)
 
 
 # --- order and ranks -------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import Any
 from headrace.control.splitter_count import Splitters
 from headrace.driver.cluster_protocol import FeedStatus
 from headrace.driver.position import Position
-from headrace.run.run import Run
+from headrace.run.run import Run, begin_run
 from headrace.sources.file_ledger import TakenFile
 from headrace.telemetry.listeners import Listeners
 from headrace.telemetry.progress import Progress
@@ -64,7 +64,7 @@ class HandCluster:
     def batch(self, batch: Any) -> Any:
         return batch
 
-    def execute(self, rows: Any, epoch: Any) -> list[Any]:
+    def run_tasks(self, rows: Any, epoch: Any) -> list[Any]:
         return []
 
     def follow(self, sources: Any, on_batch: Callable[[Any, int], None], *_: Any, once: bool) -> HandFeed:
@@ -106,7 +106,7 @@ class HandRun:
 
     def _driver(self) -> Any:
         ledger = SimpleNamespace(
-            counts="files",
+            unit="files",
             waiting=self._waiting,
             choose=lambda waiting, ahead: waiting[:1],
             remaining=lambda waiting, chosen: {"": len(waiting) - len(chosen)},
@@ -121,7 +121,7 @@ class HandRun:
             progress=Progress(epoch=0),
             ledgers={"files": ledger},
             plan=SimpleNamespace(operators=[]),
-            versions=SimpleNamespace(look=lambda: None, figures={}),
+            table_versions=SimpleNamespace(look=lambda: None, figures={}),
             listeners=Listeners(),
             closed=False,
             last=None,
@@ -130,13 +130,13 @@ class HandRun:
             run_epoch=self._epoch,
             end=self._end,
             deliver_again=lambda: None,
-            publish_again=lambda: None,
+            tell_listeners_again=lambda: None,
             hurry=lambda: None,
         )
 
     def begin(self) -> Run:
         """Begin as `start` does."""
-        self.run._begin()
+        begin_run(self.run)
         return self.run
 
     def batch(self) -> None:

@@ -119,7 +119,7 @@ def test_where_a_topic_begins_that_was_added_to_a_checkpoint_is_noted_at_once():
     found = ledger(brokers, start="latest")
     reading = Reading({"s": found}, s={})
     assert taken(reading) == {"s": []} and reading.intake.must_begin
-    found.accept(found.record(None, 1, []), [], NO_MESSAGES)
+    found.note_commit(found.state_after(None, 1, []), [], NO_MESSAGES)
     assert not reading.intake.must_begin
     brokers.logs = {place: [0, 99] for place in brokers.logs}
     again = ledger(brokers, found.state, start="latest")

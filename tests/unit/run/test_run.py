@@ -180,11 +180,11 @@ class LongJob:
         self.clock, self.given, self.goes = Clock(), threading.Event(), threading.Event()
         monkeypatch.setattr(run_module, "time", self.clock)
         self.hand = HandRun(folder, files=1, streaming=False)
-        self.hand.cluster.execute = self._execute
+        self.hand.cluster.run_tasks = self._run_tasks
         self.run = self.hand.begin()
         assert self.given.wait(PATIENCE)
 
-    def _execute(self, *_: Any) -> list[Any]:
+    def _run_tasks(self, *_: Any) -> list[Any]:
         self.given.set()
         assert self.goes.wait(PATIENCE)
         return []

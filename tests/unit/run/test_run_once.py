@@ -22,7 +22,7 @@ from headrace.sources.files import FilesOrigin, read_file
 from headrace.sources.protocol import PhysicalWindow
 from headrace.state import BlockReader, StateStore, block_name
 from headrace.state.blocks import write_block
-from headrace.state.manifest import LedgerState
+from headrace.state.manifest import FolderState
 from headrace.stream import Stream
 from headrace.task.in_process import execute_locally
 from headrace.testing import LocalRun, table_stream
@@ -62,16 +62,16 @@ def ledger_of(store: StateStore, folder: Path, files_per_epoch: int | None = Non
     """As a start finds it."""
     known = store.last.ledgers if store.last else {}
     origin = FilesOrigin(None, folder, files_per_epoch)
-    return FileLedger(origin, known.get("s", LedgerState()), BlockReader(store.storage))
+    return FileLedger(origin, known.get("s", FolderState()), BlockReader(store.storage))
 
 
 def take(store: StateStore, ledger: FileLedger, count: int) -> None:
     """An epoch that takes so many of the files that wait."""
     files = ledger.waiting()[:count]
     number = store.last.number + 1 if store.last else 0
-    state = ledger.record(store.storage, number, files)
+    state = ledger.state_after(store.storage, number, files)
     store.commit(store.draft(ledgers={"s": state}))
-    ledger.accept(state, files)
+    ledger.note_commit(state, files)
     store.clean(keep=1)
 
 
@@ -157,7 +157,7 @@ def test_a_file_of_the_list_that_is_gone_is_told_as_in_any_run(store, tmp_path):
 def test_a_block_of_something_else_is_no_list(store, tmp_path):
     (tmp_path / "in").mkdir()
     block = write_block(store.storage, block_name(0, 0, 0, 0), rows(0), None, None, None)
-    ledger = FileLedger(FilesOrigin(None, tmp_path / "in", None), LedgerState((), block), BlockReader(store.storage))
+    ledger = FileLedger(FilesOrigin(None, tmp_path / "in", None), FolderState((), block), BlockReader(store.storage))
     with pytest.raises(CorruptState, match=rf"{block.name} is not a list of files; its columns are \['ts', 'k'\]"):
         ledger.keep_to_list()
 

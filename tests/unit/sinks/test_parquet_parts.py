@@ -32,7 +32,7 @@ from headrace.state import BlockReader, StateStore
 from headrace.state.head import head_name
 from headrace.state.storage import LocalStorage
 from headrace.task import in_process
-from headrace.task.outputs import LONGEST_RECEIPT, write_part
+from headrace.task.outbox_writer import LONGEST_RECEIPT, write_part
 from headrace.task.reports import Report
 from headrace.task.stages import run_splitter
 from headrace.task.task import Task

@@ -22,7 +22,7 @@ from headrace.sources import file_ledger as ledger_module
 from headrace.sources.file_ledger import FileLedger, TakenFile
 from headrace.sources.files import FilesOrigin, checked_folder, read_file, read_schema
 from headrace.state import BlockReader, LocalStorage
-from headrace.state.manifest import LedgerState, SourceState
+from headrace.state.manifest import FolderState, SourceState
 from headrace.state.merge_planning import FAN_IN
 from headrace.stream import node_of
 from tests.helpers import numbered
@@ -243,13 +243,13 @@ def test_files_per_epoch_is_a_positive_number(tmp_path: Path, count: Any):
 
 def test_a_growing_folder(tmp_path: Path):
     found = origin(tmp_path)
-    ledger = FileLedger(found, LedgerState(), BlockReader(_storage(tmp_path / "state")))
+    ledger = FileLedger(found, FolderState(), BlockReader(_storage(tmp_path / "state")))
     assert ledger.waiting() == []
     for round in range(3):
         write(tmp_path / f"{round}.parquet", numbered(round), round + 1)
         waiting = ledger.waiting()
         assert [file.name for file in waiting] == [f"{round}.parquet"]
-        ledger.accept(ledger.record(_storage(tmp_path / "state"), round, waiting), waiting)
+        ledger.note_commit(ledger.state_after(_storage(tmp_path / "state"), round, waiting), waiting)
     assert ledger.waiting() == []
 
 
@@ -268,7 +268,7 @@ def _files(count: int, size: int = 10) -> list[TakenFile]:
 
 
 def test_files_per_epoch(tmp_path: Path):
-    ledger = FileLedger(origin(tmp_path, 3), LedgerState(), BlockReader(_storage(tmp_path / "state")))
+    ledger = FileLedger(origin(tmp_path, 3), FolderState(), BlockReader(_storage(tmp_path / "state")))
     assert [file.name for file in ledger.choose(_files(10))] == ["000.parquet", "001.parquet", "002.parquet"]
     assert ledger.choose(_files(2)) == _files(2)
     assert ledger.choose([]) == []
@@ -276,7 +276,7 @@ def test_files_per_epoch(tmp_path: Path):
 
 def test_an_epoch_is_bounded_by_bytes_but_takes_at_least_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(ledger_module, "MOST_EPOCH_BYTES", 35)
-    ledger = FileLedger(origin(tmp_path), LedgerState(), BlockReader(_storage(tmp_path / "state")))
+    ledger = FileLedger(origin(tmp_path), FolderState(), BlockReader(_storage(tmp_path / "state")))
     assert len(ledger.choose(_files(10))) == 3
     assert len(ledger.choose(_files(10, size=100))) == 1
 
@@ -286,12 +286,12 @@ def test_the_ledger_merges_its_runs_and_forgets_nothing(tmp_path: Path):
     reader = BlockReader(storage)
     folder = tmp_path / "in"
     folder.mkdir()
-    ledger, longest = FileLedger(origin(folder), LedgerState(), reader), 0
+    ledger, longest = FileLedger(origin(folder), FolderState(), reader), 0
     for epoch in range(4 * FAN_IN):
         path = write(folder / f"{epoch}.parquet", numbered(epoch), epoch + 1)
         waiting = ledger.waiting()
         assert [file.name for file in waiting] == [path.name]
-        ledger.accept(ledger.record(storage, epoch, waiting), waiting)
+        ledger.note_commit(ledger.state_after(storage, epoch, waiting), waiting)
         longest = max(longest, len(ledger.state.taken))
     assert longest <= FAN_IN
     again = FileLedger(origin(folder), ledger.state, BlockReader(storage))
@@ -304,19 +304,19 @@ def test_the_ledger_merges_its_runs_and_forgets_nothing(tmp_path: Path):
 
 def test_an_epoch_without_files_keeps_the_ledger_as_it_is(tmp_path: Path):
     storage = _storage(tmp_path / "state")
-    ledger = FileLedger(origin(tmp_path), LedgerState(), BlockReader(storage))
-    ledger.accept(ledger.record(storage, 0, _files(2)), _files(2))
+    ledger = FileLedger(origin(tmp_path), FolderState(), BlockReader(storage))
+    ledger.note_commit(ledger.state_after(storage, 0, _files(2)), _files(2))
     before = ledger.state
-    assert ledger.record(storage, 1, []) == before
+    assert ledger.state_after(storage, 1, []) == before
     assert storage.list("blocks") == [before.taken[0].name]
 
 
 def test_a_taken_file_that_changes_later_is_not_read_again(tmp_path: Path):
     """A file is complete when its name appears: what happens to it afterwards is not looked at."""
     storage = _storage(tmp_path / "state")
-    ledger = FileLedger(origin(tmp_path), LedgerState(), BlockReader(storage))
+    ledger = FileLedger(origin(tmp_path), FolderState(), BlockReader(storage))
     write(tmp_path / "a.parquet", numbered(1), 1)
-    ledger.accept(ledger.record(storage, 0, ledger.waiting()), ledger.waiting())
+    ledger.note_commit(ledger.state_after(storage, 0, ledger.waiting()), ledger.waiting())
     write(tmp_path / "a.parquet", numbered(1, 2), 2)
     assert ledger.waiting() == []
 
@@ -419,7 +419,7 @@ def test_views_of_lists_are_refused(kind: pa.DataType, tmp_path: Path):
 
 def test_very_many_files_are_chosen_from_quickly(tmp_path: Path):
     files = [TakenFile(f"{n}.parquet", 1000, n) for n in range(400_000)]
-    chosen = FileLedger(origin(tmp_path), LedgerState(), BlockReader(_storage(tmp_path / "state"))).choose(files)
+    chosen = FileLedger(origin(tmp_path), FolderState(), BlockReader(_storage(tmp_path / "state"))).choose(files)
     assert sum(f.bytes for f in chosen) <= ledger_module.MOST_EPOCH_BYTES < sum(f.bytes for f in chosen) + 1000
 
 

@@ -23,7 +23,7 @@ from headrace.state import (
 )
 from headrace.state.blocks import write_block
 from headrace.state.head import head_name
-from headrace.state.manifest import LedgerState, Manifest, Receipt, TableState
+from headrace.state.manifest import FolderState, Manifest, Receipt, TableState
 from headrace.state.storage import Storage
 from tests.memory import MemoryStorage
 
@@ -81,7 +81,7 @@ def example_manifest() -> Manifest:
         versions={"headrace": "0.1"},
         position={"batch": 7, "rate": 1e300},
         sources={"s": SourceState(5, -5, 4, False, 3, 2, 1, 0, 1, "a folder, é")},
-        ledgers={"s": LedgerState((block,), block)},
+        ledgers={"s": FolderState((block,), block)},
         operators={"w": OperatorState(((block,), ()), {"n": [1, None, "é"]}, {"t": example_table(block)})},
         outbox=(OutboxEntry("r", 0, block), OutboxEntry("s", 1, Receipt(3, {"name": ["é", None, 1.5]}))),
         totals=Totals(3, 2, 1, 0, {"result-0": 7}, {"s: map x = y": 1}),

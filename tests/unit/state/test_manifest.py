@@ -14,7 +14,7 @@ from headrace.errors import CorruptState, StateError
 from headrace.state import Block, Manifest, OperatorState, OutboxEntry, SourceState, Totals, block_name
 from headrace.state.manifest import (
     STATE_FORMAT,
-    LedgerState,
+    FolderState,
     TableState,
     _encode,
     _seal,
@@ -91,7 +91,7 @@ def test_opaque_parts_come_back_exactly(tree: dict[str, Any]) -> None:
 def test_live_blocks_are_named_once_ledgers_and_outbox_included() -> None:
     one, two, three, four = (Block(block_name(1, 0, p, 0), 1, "0" * 32, 1, 0, 0) for p in range(4))
     operators = {"a": OperatorState(((one,),)), "b": OperatorState(((one,),))}
-    ledgers = {"s": LedgerState((two,), three), "t": LedgerState((two,))}
+    ledgers = {"s": FolderState((two,), three), "t": FolderState((two,))}
     manifest = replace(example_manifest(), operators=operators, ledgers=ledgers, outbox=(OutboxEntry("r", 0, four),))
     assert manifest.state_blocks() == (one, two, three)
     kept = TableState(("k",), pa.schema([("k", pa.int8())]), (four, one), (0,), (1,))

@@ -16,7 +16,7 @@ from headrace.errors import CorruptState, StateError, StateMismatch, WriterConfl
 from headrace.state import Block, BlockReader, OperatorState, StateStore, Totals
 from headrace.state import checkpoint_folder as folder_module
 from headrace.state.head import head_name
-from headrace.state.manifest import LedgerState, Manifest, manifest_name
+from headrace.state.manifest import FolderState, Manifest, manifest_name
 from tests.memory import MemoryStorage
 
 from .checks import (
@@ -280,11 +280,11 @@ def test_draft_carries_state_but_not_outbox() -> None:
     assert (draft.number, draft.totals, draft.decisions) == (1, Totals(1), ["x"])
 
 
-LEDGERS = {"taken": lambda block: LedgerState((block,)), "listed": lambda block: LedgerState((), block)}
+LEDGERS = {"taken": lambda block: FolderState((block,)), "listed": lambda block: FolderState((), block)}
 
 
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
-def test_the_blocks_of_a_ledger_are_kept_and_checked_as_state_is(ledger: Callable[[Block], LedgerState]) -> None:
+def test_the_blocks_of_a_ledger_are_kept_and_checked_as_state_is(ledger: Callable[[Block], FolderState]) -> None:
     store = StateStore(MemoryStorage())
     commit_values(store, 0)
     taken = add_block(store, 1, stage=3)
@@ -302,7 +302,7 @@ def test_the_blocks_of_a_ledger_are_kept_and_checked_as_state_is(ledger: Callabl
 @pytest.mark.parametrize("ledger", LEDGERS.values(), ids=LEDGERS)
 @pytest.mark.parametrize("damage", ["missing", "bytes, not"])
 def test_a_ledger_that_is_not_there_is_refused_when_the_folder_is_opened(
-    damage: str, ledger: Callable[[Block], LedgerState]
+    damage: str, ledger: Callable[[Block], FolderState]
 ) -> None:
     storage = MemoryStorage()
     store = StateStore(storage)

@@ -112,7 +112,7 @@ def test_the_text_of_a_record_is_made_once_however_many_slots_it_goes_to() -> No
 
 def test_a_report_says_what_was_told_to_it() -> None:
     found = report()
-    assert found.producers == (Attempt(0, 0, 8), Attempt(0, 1, 9)), "in order, whoever said goodbye first"
+    assert found.senders == (Attempt(0, 0, 8), Attempt(0, 1, 9)), "in order, whoever said goodbye first"
     assert found.cpu == 0.123457
     assert found.added == [StateBlock("join-1", 1, block(1))]
     assert found.replaced == [StateBlock("aggregate-1", 0, block(2))]
@@ -158,7 +158,7 @@ def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
     goodbye = Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, 2))
     out = stage([later, driver, goodbye])
     assert out[:2] == [later, driver]
-    assert out[2].read(Report).producers == (Attempt(0, 0, 1),)
+    assert out[2].read(Report).senders == (Attempt(0, 0, 1),)
 
 
 def test_what_was_promised_and_did_not_come_ends_the_epoch() -> None:

@@ -112,7 +112,7 @@ def test_two_thousand_epochs_over_restarts_each_once_and_in_order(tmp_path: Path
     for life in range(4):
         run = LocalRun(stream, tmp_path / "state", store=StateStore.open(tmp_path / "state", fsync=False))
         run.driver.listeners.add(found.append)
-        run.driver.publish_again()
+        run.driver.tell_listeners_again()
         for number in range(500):
             run.epoch(rows(life * 500 + number, 3))
         all_listeners_told = run.driver.listeners.close()
@@ -132,7 +132,7 @@ def test_after_a_kill_the_newest_epoch_comes_again_and_is_marked(epochs: int, tm
     run.driver.listeners.close()
     run.close()  # as a kill: nobody said that all was heard
     run = LocalRun(query(), tmp_path / "state")
-    run.driver.publish_again()
+    run.driver.tell_listeners_again()
     run.driver.listeners.add(second.append)
     run.epoch({"a": rows(9), "b": rows(9)})
     run.driver.listeners.close()
@@ -267,7 +267,7 @@ def test_an_epoch_whose_sink_failed_is_told_with_what_was_committed(tmp_path: Pa
     assert record.epoch == 0 and "no room" in str(record.error) and record.sources["a"].delivered == 20
     run = LocalRun(stream, tmp_path / "state")  # delivers it
     found, _ = heard(run)
-    run.driver.publish_again()
+    run.driver.tell_listeners_again()
     run.epoch(rows(1))
     run.driver.end(None)
     assert [(each.epoch, each.error) for each in found] == [(1, None)], "it was told already"

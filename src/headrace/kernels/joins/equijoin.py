@@ -1,6 +1,6 @@
 """Joins with an equality, over runs that are sorted by the hash of their key.
 
-Invariant: the same pairs as `headrace.kernels.joins.window_join`. A run has the tuples of some groups, sorted by `__h`,
+Invariant: the same pairs as `headrace.kernels.joins.theta_join`. A run has the tuples of some groups, sorted by `__h`,
 the hash of the key. Groups are ranges of hashes, so a run sorted by hash is sorted by group. Equal keys have equal
 hashes, so the candidates of a tuple are one range of the other run, found by binary search. Candidates outside the
 window are dropped first, and only then is the predicate, which includes the equality, evaluated. The cost of a run is

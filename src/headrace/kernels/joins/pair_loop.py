@@ -93,8 +93,7 @@ class PairRanges:
         return cls(moving, places, positions, back, ahead, first, np.full(len(places), len(positions)))
 
 
-# --- arguments of the loop
-# ---------------------------------------------------------------------------------------------
+# --- arguments of the loop -------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
 from headrace.expressions.predicates import BandCondition, JoinPredicate
-from headrace.kernels.joins import band, pair_loop, undecided_pairs, window_join
+from headrace.kernels.joins import band, pair_loop, theta_join, undecided_pairs
 from headrace.kernels.joins.equijoin import equal_ranges
 from headrace.kernels.joins.pairs import expand_ranges, pair_batches, side_by_side
 from headrace.kernels.stateless.evaluate import evaluate
@@ -105,8 +105,8 @@ def pairing_method(step: TableStep) -> str:
     if part:
         return f"index, looked up along {'.'.join(part.point)}"
     barred = not on.keys and not on.safe and (on.band or on.box)
-    found = window_join.pairing_method(on, in_time=False)
-    return f"{found}; {window_join.no_index(on)}" if barred else found
+    found = theta_join.pairing_method(on, in_time=False)
+    return f"{found}; {theta_join.no_index(on)}" if barred else found
 
 
 def join_table(tuples: pa.Table, table: IndexedTable) -> Iterator[pa.Table]:

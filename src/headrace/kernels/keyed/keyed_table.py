@@ -229,8 +229,7 @@ class KeyedTable:
         by_due = [self.declared.due, *(key for key in self.declared.key if key != self.declared.due)]
         return self._read(self._in_order(rows[:found], by_due))
 
-    # --- access by row number
-    # ------------------------------------------------------------------------------------------
+    # --- access by row number ----------------------------------------------------------------------------------------
 
     def numbers(self, keys: pa.Table | npt.NDArray[Any]) -> Numbers:
         """Return the row number of each key, which stays the same until the row is deleted. A key without a row gets

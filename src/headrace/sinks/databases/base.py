@@ -19,7 +19,7 @@ from headrace.support.secrets import Secret
 Rows = list[tuple[Any, ...]]
 
 
-TABLE = "table"  # `Session.lock_tables` returns this for a table that stores added rows unchanged
+TABLE = "table"  # `Transaction.lock_tables` returns this for a table that stores added rows unchanged
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class DatabaseColumn:
     generated: bool = False  # no row may have a value
 
 
-class Session(Protocol):
-    """One transaction."""
+class Transaction(Protocol):
+    """An open transaction of a database."""
 
     def lock_tables(self, *tables: TableName) -> list[str | None]:
         """Return the kind of each name, such as a table or a view, or None. The kind cannot change until the
@@ -68,7 +68,7 @@ class Database(Protocol):
         """Return whether a column of type `found` also stores such values."""
 
     @contextmanager
-    def transaction(self) -> Iterator[Session]:
+    def transaction(self) -> Iterator[Transaction]:
         """Yield a transaction. It is committed at the end of the block, and rolled back after an error."""
 
     def close(self) -> None: ...

@@ -67,12 +67,12 @@ class DuckDBDatabase:
         return found == wanted or found in WIDER.get(wanted, ())
 
     @contextmanager
-    def transaction(self) -> Iterator[_DuckDBSession]:
+    def transaction(self) -> Iterator[_DuckDBTransaction]:
         with _one_at_a_time, self._named_errors():
             with closing(duckdb.connect(self.path)) as connection:
                 connection.execute("BEGIN")
                 try:
-                    yield _DuckDBSession(connection)
+                    yield _DuckDBTransaction(connection)
                     connection.execute("COMMIT")
                 except BaseException:
                     _roll_back(connection)
@@ -108,7 +108,7 @@ def _roll_back(connection: duckdb.DuckDBPyConnection) -> None:
         connection.execute("ROLLBACK")
 
 
-class _DuckDBSession:
+class _DuckDBTransaction:
     """One transaction on a DuckDB file."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection) -> None:

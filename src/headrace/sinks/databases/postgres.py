@@ -119,15 +119,15 @@ class PostgresDatabase:
         return wanted == "text" and _VARYING.fullmatch(found) is not None
 
     @contextmanager
-    def transaction(self) -> Iterator[_PostgresSession]:
+    def transaction(self) -> Iterator[_PostgresTransaction]:
         with self._named_errors():
             if self._connection is None:
                 self._connection = self._driver.connect(self._url)
             with self._connection.cursor() as cursor:
-                session = _PostgresSession(cursor)
+                transaction = _PostgresTransaction(cursor)
                 for setting in SETTINGS:
-                    session.execute(setting)
-                yield session
+                    transaction.execute(setting)
+                yield transaction
             self._connection.commit()
 
     @contextmanager
@@ -186,7 +186,7 @@ class _LockedTable(NamedTuple):
     columns: list[DatabaseColumn]
 
 
-class _PostgresSession:
+class _PostgresTransaction:
     """One transaction of PostgreSQL."""
 
     def __init__(self, cursor: Any) -> None:

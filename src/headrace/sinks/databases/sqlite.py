@@ -79,12 +79,12 @@ class SQLiteDatabase:
         return affinity(found) in fine[wanted]
 
     @contextmanager
-    def transaction(self) -> Iterator[_SQLiteSession]:
+    def transaction(self) -> Iterator[_SQLiteTransaction]:
         with self._named_errors():
             with closing(sqlite3.connect(self.path, timeout=BUSY, isolation_level=None)) as connection:
                 connection.execute("BEGIN IMMEDIATE")
                 try:
-                    yield _SQLiteSession(connection)
+                    yield _SQLiteTransaction(connection)
                     connection.execute("COMMIT")
                 except BaseException:
                     if connection.in_transaction:
@@ -108,7 +108,7 @@ class SQLiteDatabase:
         return url_text(self.shown)
 
 
-class _SQLiteSession:
+class _SQLiteTransaction:
     """One transaction on a SQLite file."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

@@ -438,8 +438,7 @@ class ArrowDecoder(Decoder):
             raise SourceError(NO_ROOM) from None
 
 
-# --- arguments
-# ---------------------------------------------------------------------------------------------------------
+# --- arguments -------------------------------------------------------------------------------------------------------
 
 
 def decoder(kind: str, schema: pa.Schema | None, time: str, avro: Any) -> Decoder:

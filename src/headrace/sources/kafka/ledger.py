@@ -22,7 +22,7 @@ from headrace.errors import SourceAway, SourceError
 from headrace.sources.kafka.client import BrokerClient, Start, TopicDescription, TopicPartition
 from headrace.sources.kafka.reader import KafkaReader, OffsetPiece
 from headrace.sources.protocol import MessageAmount
-from headrace.state.manifest import OffsetReached, Offsets
+from headrace.state.manifest import OffsetReached, TopicsState
 from headrace.state.storage import Storage
 from headrace.support.terminal_text import printable
 from headrace.support.waiting import ServerWait
@@ -81,7 +81,7 @@ class TakenOffsets:
 class KafkaLedger:
     """The ledger of the topics of one source."""
 
-    counts: ClassVar[str] = "messages"
+    unit: ClassVar[str] = "messages"
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class KafkaLedger:
         start: Start,
         limit: int | None,
         reader: KafkaReader,
-        state: Offsets,
+        state: TopicsState,
         *,
         pass_gaps: bool = False,
     ) -> None:
@@ -119,8 +119,7 @@ class KafkaLedger:
     def partitions(self) -> Collection[str]:
         return self._known.keys()
 
-    # --- waiting messages
-    # ----------------------------------------------------------------------------------------------
+    # --- waiting messages --------------------------------------------------------------------------------------------
 
     def keep_to_list(self) -> None:
         """Restrict this run to the current ends of partitions, or to those in the state."""
@@ -219,8 +218,7 @@ class KafkaLedger:
         known = self._known[name]
         self._known[name] = known._replace(next=stop, lost=known.lost + stop - gap.start)
 
-    # --- choice of an epoch
-    # --------------------------------------------------------------------------------------------
+    # --- choice of an epoch ------------------------------------------------------------------------------------------
 
     def choose(self, waiting: Sequence[OffsetRange], ahead: Collection[str] = ()) -> list[OffsetRange]:
         """Give every partition an equal share of the epoch. A share that a partition does not need goes to the others.
@@ -257,23 +255,21 @@ class KafkaLedger:
         most = BYTES_LIMIT_FACTOR * MOST_EPOCH_BYTES if bounded else None
         return [TakenOffsets(source, each, self._message_bytes or ASSUMED_MESSAGE_BYTES, most) for each in chosen]
 
-    # --- committed offsets
-    # ---------------------------------------------------------------------------------------------
+    # --- committed offsets -------------------------------------------------------------------------------------------
 
-    def record(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> Offsets:
+    def state_after(self, storage: Storage, epoch: int, chosen: Sequence[OffsetRange]) -> TopicsState:
         taken = {each.place.name: each.stop for each in chosen}
         known = {n: reached._replace(next=taken.get(n, reached.next)) for n, reached in self._known.items()}
-        return Offsets(dict(self._ids), known, self._listed)
+        return TopicsState(dict(self._ids), known, self._listed)
 
-    def accept(self, state: Offsets, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
-        """Record that the epoch is committed, and estimate the size of messages from those that were read."""
+    def note_commit(self, state: TopicsState, chosen: Sequence[OffsetRange], read: MessageAmount) -> None:
+        """Note that the epoch is committed, and estimate the size of messages from those that were read."""
         self.state, self._known, self._attempts = state, dict(state.partitions), 0
         if read.messages:
             each = read.bytes / read.messages + MESSAGE_OVERHEAD
             self._message_bytes = each if self._message_bytes is None else max(each, (self._message_bytes + each) / 2)
 
-    # --- unreachable brokers
-    # -------------------------------------------------------------------------------------------
+    # --- unreachable brokers -----------------------------------------------------------------------------------------
 
     def hurry(self) -> None:
         self._hurry.set()

@@ -15,7 +15,7 @@ from headrace.sources.kafka.decoders import MESSAGE, Decoder
 from headrace.sources.kafka.ledger import KafkaLedger
 from headrace.sources.kafka.reader import KafkaReader
 from headrace.state.blocks import BlockReader
-from headrace.state.manifest import Offsets
+from headrace.state.manifest import TopicsState
 from headrace.support.argument_errors import describe_argument
 
 STARTS = ("earliest", "latest")
@@ -35,8 +35,8 @@ class KafkaOrigin:
     pass_gaps: bool = False
 
     driven = "kafka"
-    state_type = Offsets
-    messages = MESSAGE
+    state_type = TopicsState
+    unread_schema = MESSAGE
     bounded = False  # a run follows the topics as they grow
     readable_whole = True  # `collect` and `reference` read the current messages
     if_moved = ""
@@ -51,7 +51,7 @@ class KafkaOrigin:
     def is_at(self, place: str) -> bool:
         return place == self.place
 
-    def ledger(self, state: Offsets, reader: BlockReader | None = None) -> KafkaLedger:
+    def ledger(self, state: TopicsState, reader: BlockReader | None = None) -> KafkaLedger:
         return KafkaLedger(
             BrokerClient(self.servers),
             self.topics,
@@ -71,7 +71,7 @@ class KafkaOrigin:
         return self._read(rows)
 
     def _read(self, most: int | None) -> pa.Table:
-        ledger = self.ledger(Offsets())
+        ledger = self.ledger(TopicsState())
         ranges = ledger.waiting()
         if most is not None and ranges:
             each = max(1, most // len(ranges))

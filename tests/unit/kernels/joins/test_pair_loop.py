@@ -15,7 +15,7 @@ from headrace.errors import DataError
 from headrace.expressions.pair_codegen import number_constant
 from headrace.expressions.syntax_tree import parse
 from headrace.kernels.joins import band, equijoin, pair_loop
-from headrace.kernels.joins import window_join as joins
+from headrace.kernels.joins import theta_join as joins
 from headrace.reference import reference
 from headrace.routing.hashing import HASH, hash_rows
 from headrace.stream import node_of
@@ -107,7 +107,7 @@ def _check(left: pa.Table, right: pa.Table, on: str) -> None:
     assert (
         difference(
             reference(query),
-            pa.concat_tables([operator.schema.empty_table(), *joins.window_join(operator, left, right)]),
+            pa.concat_tables([operator.schema.empty_table(), *joins.theta_join(operator, left, right)]),
         )
         is None
     )
@@ -166,7 +166,7 @@ def test_whether_a_predicate_fails_does_not_depend_on_company(on, more):
     with pytest.raises(DataError):
         reference(query)
     with pytest.raises(DataError):
-        list(joins.window_join(operator, left, right))
+        list(joins.theta_join(operator, left, right))
 
 
 # --- beside an equality ------------------------------------------------------------------------------------------------
@@ -241,7 +241,7 @@ def test_pairs_that_are_compared_are_counted(monkeypatch, on, equal, compiles):
     if equal:
         found = list(equijoin.equijoin(operator, *(_run(table, ["n"]) for table in (left, right)), counted.append))
     else:
-        found = list(joins.window_join(operator, left, right, counted.append))
+        found = list(joins.theta_join(operator, left, right, counted.append))
     assert sum(table.num_rows for table in found) == reference(query).num_rows > 0
     if equal is None:
         assert reference(query).num_rows <= sum(counted) < 60 * 40 / 16

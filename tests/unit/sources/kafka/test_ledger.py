@@ -12,7 +12,7 @@ from headrace.sources.kafka import ledger as module
 from headrace.sources.kafka.client import BrokerSettings, TopicDescription, TopicPartition
 from headrace.sources.kafka.ledger import KafkaLedger, OffsetRange
 from headrace.sources.protocol import NO_MESSAGES, MessageAmount
-from headrace.state.manifest import OffsetReached, Offsets
+from headrace.state.manifest import OffsetReached, TopicsState
 
 
 class Brokers:
@@ -41,19 +41,19 @@ class Brokers:
         return self.beginnings(places) if start == "earliest" else self.ends(places)
 
 
-def ledger(brokers: Brokers, state: Offsets | None = None, start: str = "earliest", **options: Any) -> KafkaLedger:
+def ledger(brokers: Brokers, state: TopicsState | None = None, start: str = "earliest", **options: Any) -> KafkaLedger:
     client: Any = brokers
     reader: Any = None
     limit = options.pop("limit", None)
-    return KafkaLedger(client, ["t"], start, limit, reader, state or Offsets(), **options)
+    return KafkaLedger(client, ["t"], start, limit, reader, state or TopicsState(), **options)
 
 
 def take(found: KafkaLedger) -> dict[str, tuple[int, int]]:
     """An epoch, committed: what it took."""
     chosen = found.choose(found.waiting())
-    state: Any = found.record(None, 0, chosen)  # type: ignore[arg-type]
+    state: Any = found.state_after(None, 0, chosen)  # type: ignore[arg-type]
     messages = sum(each.offsets for each in chosen)
-    found.accept(state, chosen, MessageAmount(100 * messages, messages))
+    found.note_commit(state, chosen, MessageAmount(100 * messages, messages))
     return {each.place.name: (each.start, each.stop) for each in chosen}
 
 
@@ -66,13 +66,13 @@ def test_every_offset_is_taken_once_over_epochs_and_starts():
     assert take(again) == {"t/0": (70, 160), "t/1": (30, 40)}
     assert take(again) == {"t/0": (160, 250)}
     assert take(again) == {}
-    assert again.state == Offsets({"t": "first"}, {"t/0": OffsetReached(250), "t/1": OffsetReached(40)})
+    assert again.state == TopicsState({"t": "first"}, {"t/0": OffsetReached(250), "t/1": OffsetReached(40)})
 
 
 def test_what_is_not_committed_is_taken_again():
     found = ledger(Brokers(p0=10))
     chosen = found.choose(found.waiting())
-    found.record(None, 0, chosen)  # type: ignore[arg-type]
+    found.state_after(None, 0, chosen)  # type: ignore[arg-type]
     assert found.choose(found.waiting()) == chosen == [OffsetRange(TopicPartition("t", 0), 0, 10)]
 
 
@@ -109,7 +109,7 @@ def test_an_epoch_that_is_begun_again_takes_fewer_messages_down_to_one_of_each_p
         limits = {each.most for each in found.inputs("s", chosen)}
     assert taken[0] > 500_000 and taken[1] == taken[0] // 16 and taken[2] == taken[0] // 16**3 and taken[3:] == [2, 2]
     assert limits == {None}, "one message is read however large it is"
-    found.accept(found.record(None, 0, chosen), chosen, MessageAmount(200, 2))  # type: ignore[arg-type]
+    found.note_commit(found.state_after(None, 0, chosen), chosen, MessageAmount(200, 2))  # type: ignore[arg-type]
     assert sum(stop - start for start, stop in take(found).values()) == taken[0], "it is as large as before"
 
 
@@ -139,7 +139,7 @@ def test_what_was_aborted_says_nothing_of_how_large_messages_are(monkeypatch: py
     for _ in range(5):
         chosen = found.choose(found.waiting())
         assert sum(each.offsets for each in chosen) == 166
-        found.accept(found.record(None, 0, chosen), chosen, NO_MESSAGES)  # type: ignore[arg-type]
+        found.note_commit(found.state_after(None, 0, chosen), chosen, NO_MESSAGES)  # type: ignore[arg-type]
 
 
 def test_partitions_that_are_added_are_read_from_their_beginning_whatever_the_start():

@@ -1,4 +1,4 @@
-"""Rows that leave the plan: blocks of the outbox, and parts of results for sinks that take parts.
+"""Writing of the outbox: rows that leave the plan, as blocks, or as parts with receipts for sinks that take parts.
 
 Invariant: a part counts only if a manifest names its receipt. So an attempt whose report is not used leaves parts that no
 publication names.

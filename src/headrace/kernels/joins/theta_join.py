@@ -1,4 +1,6 @@
-"""Joins of two windows of tuples on any predicate (with an equality: `headrace.kernels.joins.equijoin`).
+"""Theta joins: joins of two windows of tuples on any predicate without an equality.
+
+`headrace.kernels.joins.equijoin` serves predicates with an equality.
 
 Invariant: the result has exactly the pairs (l, r) of the two tables that the window admits and for which the predicate
 is true. The predicate is never evaluated on a pair that the window does not admit, unless it cannot fail.
@@ -33,7 +35,7 @@ WORTH_LOOKING_UP = 1 / 16  # share of all pairs; more pairs are faster in a loop
 WORTH_SORTING = 0.75  # share of one side that all of the other reaches; above, sorting does not pay
 
 
-def window_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
+def theta_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count = uncounted) -> Iterator[pa.Table]:
     """Yield the results of all pairs of the two tables, in batches."""
     if left.num_rows == 0 or right.num_rows == 0:
         return
