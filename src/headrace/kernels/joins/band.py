@@ -7,6 +7,7 @@ than rounding can lose. The caller then checks each candidate against window and
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -15,8 +16,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.expressions.predicates import BandCondition
+from headrace.columnar.duck import TUPLES
+from headrace.expressions.geography import RADIUS_KM
+from headrace.expressions.predicates import BandCondition, Circle
 from headrace.kernels.joins.pairs import expand_ranges
+from headrace.kernels.stateless.evaluate import evaluate
 
 Doubles = npt.NDArray[np.float64]
 
@@ -35,6 +39,7 @@ class Candidates:
     order: Numbers  # sorts the points
     first: Numbers
     last: Numbers
+    distances: Distances | None  # a stricter condition than that of the intervals
 
     @classmethod
     def of(cls, near: BandCondition, left: pa.Table, right: pa.Table) -> Candidates:
@@ -42,7 +47,8 @@ class Candidates:
         points = _values(tables[near.point[0]], near.point[1])
         low, high = (_values(tables[near.moving], name) for name in near.interval)
         order = np.argsort(points, kind="stable")
-        return cls(near, order, *point_ranges(near, points[order], low, high))
+        distances = Distances.of(near.circle, left, right) if near.circle else None
+        return cls(near, order, *point_ranges(near, points[order], low, high), distances)
 
     @property
     def count(self) -> int:
@@ -51,7 +57,43 @@ class Candidates:
     def __iter__(self) -> Iterator[tuple[Numbers, Numbers]]:
         for moving, fixed in expand_ranges(self.first, self.last):
             rows = {self.near.moving: moving, self.near.point[0]: self.order[fixed]}
-            yield rows["l"], rows["r"]
+            pairs = rows["l"], rows["r"]
+            yield pairs if self.distances is None else self.distances.within(*pairs)
+
+
+@dataclass(frozen=True)
+class Distances:
+    """The places of two tables as points on a sphere of radius 1, and the largest square of the distance of a pair."""
+
+    left: Doubles  # by row: x, y, z
+    right: Doubles
+    most: float
+
+    @classmethod
+    def of(cls, circle: Circle, left: pa.Table, right: pa.Table) -> Distances:
+        line = 2 * math.sin(circle.km / (2 * RADIUS_KM)) * (1 + 1e-9) + 1e-12  # more than rounding can lose
+        most = line**2 if circle.km < RADIUS_KM else line**2 + 1e-6
+        return cls(_on_sphere(left, *circle.places["l"]), _on_sphere(right, *circle.places["r"]), most)
+
+    def within(self, l: Numbers, r: Numbers) -> tuple[Numbers, Numbers]:
+        """Return the pairs that may be near enough."""
+        apart = self.left[l] - self.right[r]
+        near = np.einsum("ij,ij->i", apart, apart) <= self.most
+        return l[near], r[near]
+
+
+def _on_sphere(table: pa.Table, latitude: str, longitude: str) -> Doubles:
+    lat, lon = (np.radians(_values(table, name)) for name in (latitude, longitude))
+    return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
+
+
+def with_computed(near: BandCondition, left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the tables with the columns that the condition computes from each."""
+    tables = {"l": left, "r": right}
+    for side, name, sql in near.computed:
+        values = evaluate(f"SELECT {sql} AS v FROM {TUPLES}", {TUPLES: tables[side]}, sql).column(0)
+        tables[side] = tables[side].append_column(name, values)
+    return tables["l"], tables["r"]
 
 
 def point_ranges(near: BandCondition, points: Doubles, low: Doubles, high: Doubles) -> tuple[Numbers, Numbers]:
@@ -65,8 +107,12 @@ def point_ranges(near: BandCondition, points: Doubles, low: Doubles, high: Doubl
 
 def is_usable(near: BandCondition, left: pa.Table, right: pa.Table) -> bool:
     tables = {"l": left, "r": right}
-    names = [(near.point[0], near.point[1]), *((near.moving, name) for name in near.interval)]
-    return all(_finite(tables[side].column(name)) for side, name in names)
+    names = {near.point, *((near.moving, name) for name in near.interval)}
+    if near.circle is None:
+        return all(_finite(tables[side].column(name)) for side, name in names)
+    places = near.circle.places.items()
+    finite = all(_finite(tables[side].column(name)) for side, place in places for name in place)
+    return finite and all(bool((np.abs(_values(tables[side], lat)) <= 90).all()) for side, (lat, _) in places)
 
 
 def _finite(column: pa.ChunkedArray) -> bool:
