@@ -8,7 +8,7 @@ than rounding can lose. The caller then checks each candidate against window and
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +17,10 @@ import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
 from headrace.columnar.duck import TUPLES
+from headrace.columnar.numba_loops import near_points
 from headrace.expressions.geography import RADIUS_KM
 from headrace.expressions.predicates import BandCondition, Circle
-from headrace.kernels.joins.pairs import expand_ranges
+from headrace.kernels.joins.pairs import MOST_PAIRS, expand_ranges
 from headrace.kernels.stateless.evaluate import evaluate
 
 Doubles = npt.NDArray[np.float64]
@@ -47,7 +48,7 @@ class Candidates:
         points = _values(tables[near.point[0]], near.point[1])
         low, high = (_values(tables[near.moving], name) for name in near.interval)
         order = np.argsort(points, kind="stable")
-        distances = Distances.of(near.circle, left, right) if near.circle else None
+        distances = Distances.of(near, near.circle, tables, order) if near.circle else None
         return cls(near, order, *point_ranges(near, points[order], low, high), distances)
 
     @property
@@ -55,31 +56,30 @@ class Candidates:
         return int((self.last - self.first).sum())
 
     def __iter__(self) -> Iterator[tuple[Numbers, Numbers]]:
-        for moving, fixed in expand_ranges(self.first, self.last):
+        within = expand_ranges if self.distances is None else self.distances.within
+        for moving, fixed in within(self.first, self.last):
             rows = {self.near.moving: moving, self.near.point[0]: self.order[fixed]}
-            pairs = rows["l"], rows["r"]
-            yield pairs if self.distances is None else self.distances.within(*pairs)
+            yield rows["l"], rows["r"]
 
 
 @dataclass(frozen=True)
 class Distances:
     """The places of two tables as points on a sphere of radius 1, and the largest square of the distance of a pair."""
 
-    left: Doubles  # by row: x, y, z
-    right: Doubles
+    moving: Doubles  # by row: x, y, z
+    points: Doubles  # the same, in the order of the points
     most: float
 
     @classmethod
-    def of(cls, circle: Circle, left: pa.Table, right: pa.Table) -> Distances:
+    def of(cls, near: BandCondition, circle: Circle, tables: Mapping[str, pa.Table], order: Numbers) -> Distances:
         line = 2 * math.sin(circle.km / (2 * RADIUS_KM)) * (1 + 1e-9) + 1e-12  # more than rounding can lose
         most = line**2 if circle.km < RADIUS_KM else line**2 + 1e-6
-        return cls(_on_sphere(left, *circle.places["l"]), _on_sphere(right, *circle.places["r"]), most)
+        moving, points = (_on_sphere(tables[side], *circle.places[side]) for side in (near.moving, near.point[0]))
+        return cls(moving, points[order], most)
 
-    def within(self, l: Numbers, r: Numbers) -> tuple[Numbers, Numbers]:
-        """Return the pairs that may be near enough."""
-        apart = self.left[l] - self.right[r]
-        near = np.einsum("ij,ij->i", apart, apart) <= self.most
-        return l[near], r[near]
+    def within(self, first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+        """Yield the pairs of the ranges that may be near enough."""
+        return near_points(self.moving, self.points, first, last, self.most, MOST_PAIRS)
 
 
 def _on_sphere(table: pa.Table, latitude: str, longitude: str) -> Doubles:
