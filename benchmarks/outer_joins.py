@@ -14,7 +14,6 @@ import argparse
 import shutil
 import statistics
 import tempfile
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from alternating import measured
 
 import headrace as hr
 
@@ -63,24 +63,11 @@ def write_input(folder: Path, case: Case) -> None:
         pq.write_table(table, folder / f"part-{number:05d}.parquet")
 
 
-def measured(spark: Any, folder: Path, case: Case, how: str, out: Path) -> tuple[float, int]:
+def run_joined(spark: Any, folder: Path, case: Case, how: str, out: Path) -> tuple[float, int]:
     """Return the seconds from full windows to the end, and the number of results."""
     l, r = (hr.files(spark, folder / name, time="ts", name=name, files_per_epoch=1) for name in ("left", "right"))
     query = l.join(r, on=case.on, within=f"{case.within} seconds", how=how)
-    sink = hr.sinks.parquet(out, parts=True)
-    total, begin, begun = 2 * case.rows * case.epochs, 2 * case.rows * case.warm, 0.0
-    with query.start(sink, checkpoint=f"{out}.checkpoint", epoch="0 seconds", slots=SLOTS, show=False) as run:
-        while run.progress.tuples_in < total:
-            if run.exception is not None:
-                raise run.exception
-            if not begun and run.progress.tuples_in >= begin:
-                begun = time.perf_counter()
-            run.wait(0.01)
-        took = time.perf_counter() - begun
-        results = run.progress.results_out
-    shutil.rmtree(out)
-    shutil.rmtree(f"{out}.checkpoint")
-    return took, results
+    return measured(query, out, 2 * case.rows * case.warm, 2 * case.rows * case.epochs, slots=SLOTS)
 
 
 def main() -> None:
@@ -98,7 +85,7 @@ def main() -> None:
             ratios = []
             for turn in range(-1, given.rounds):  # the first round is a warm-up
                 took = {
-                    how: measured(spark, folder / str(number), case, how, folder / "out")
+                    how: run_joined(spark, folder / str(number), case, how, folder / "out")
                     for how in ("inner", given.how)
                 }
                 if turn >= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -169,13 +169,11 @@ def random_splits(r: np.random.Generator, groups: int, slots: int) -> tuple[HotG
     return tuple(found)
 
 
-def random_layouts(
-    seed: int, followed: Collection[str] = (), grids: float = 0.3
-) -> Callable[[Operator, int, int], Layout | None]:
+def random_layouts(seed: int, grids: float = 0.3) -> Callable[[Operator, int, int], Layout | None]:
     """Another layout at every call, so at every epoch and for every operator.
 
-    Half of the joins have no split group: only then may what is downstream of an outer join share its slots.
-    followed: operators whose results must stay in one slot; grids: share of keyed joins that get rectangles.
+    Half of the joins have no split group: only then may what is downstream of a join share its slots.
+    grids: share of keyed joins that get rectangles.
     """
     r = np.random.default_rng(seed)
 
@@ -187,7 +185,7 @@ def random_layouts(
         if join and (not operator.keys or r.random() < grids):
             return Rectangles(groups, composition(r, cells), bool(r.random() < 0.5))
         owners = tuple(int(s) for s in r.integers(0, cells, groups))
-        can_be_split = join and operator.name not in followed and r.random() < 0.5
+        can_be_split = join and r.random() < 0.5
         return Diagonal(owners, cells, random_splits(r, groups, cells) if can_be_split else ())
 
     return choose

@@ -21,7 +21,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.compile import STRATEGIES, compile_query
+from headrace.compile import STRATEGIES
 from headrace.difference import difference, unmatched_rows
 from headrace.errors import QueryChanged
 from headrace.evolve import migrate
@@ -259,8 +259,7 @@ class _Play:
 
     def _run(self, results: list[Result], state: Path, r: random.Random) -> LocalRun:
         streams = [each.stream for each in results]
-        plan = compile_query([node_of(stream) for stream in streams])
-        layouts = random_layouts(r.getrandbits(32), {o.follows for o in plan.operators if o.follows})
+        layouts = random_layouts(r.getrandbits(32))
         return LocalRun(
             streams,
             state,

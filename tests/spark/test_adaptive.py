@@ -21,7 +21,6 @@ from tests.helpers import wait_until
 from tests.oracle.driving import random_layouts
 from tests.oracle.strategies import make_table, transplanted
 from tests.oracle.test_layouts import keyed
-from tests.oracle.test_local import followed
 from tests.patience import PATIENCE
 
 from .test_exactness import files as case_files
@@ -150,7 +149,7 @@ def test_a_sink_may_ask_for_slots(spark: Any, tmp_path: Path) -> None:
 def test_any_layouts_at_every_epoch(spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The adversary of `tests/oracle/test_layouts.py` on Spark, under each strategy."""
     case, strategy = keyed(seed), STRATEGIES[seed % 3]
-    layouts = random_layouts(seed, followed(case.query) if strategy == "subquery" else ())
+    layouts = random_layouts(seed)
     monkeypatch.setattr(driver, "RunLayouts", lambda plan, control, *_: RunLayouts(plan, control, layouts))
     query = transplanted(case.query, {n: case_files(spark, case, n, tmp_path, 3 + 4 * seed) for n in case.tables})
     sink = hr.sinks.parquet(tmp_path / "out")

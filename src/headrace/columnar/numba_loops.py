@@ -6,6 +6,7 @@ The loops do not check bounds: callers guarantee that all positions are within t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from headrace.columnar.numba_cache import compile_cached, compile_inner
 
 Keys = npt.NDArray[np.uint64]
 Numbers = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
 
 DIGIT = 9  # bits; the table of positions per digit stays in the L1 cache, and its pages in the TLB
 DIGITS = 1 << DIGIT
@@ -64,6 +66,38 @@ def gather(values, rows, target):
     """Copy the values at these row numbers, in this order."""
     for place in range(len(rows)):
         target[place] = values[rows[place]]
+
+
+def near_points(
+    rows: Doubles, points: Doubles, first: Numbers, last: Numbers, most: float, batch: int
+) -> Iterator[tuple[Numbers, Numbers]]:
+    """Yield pairs (row, point), in batches, whose squared distance is at most `most`; x, y and z are the columns of both.
+
+    Row i is compared with the points first[i] .. last[i] - 1.
+    """
+    size = max(batch, int((last - first).max(initial=0)))
+    start = 0
+    while start < len(first):
+        found = np.empty(size, np.int64), np.empty(size, np.int64)
+        start, count = _near_points(rows, points, first, last, most, start, *found)
+        yield found[0][:count], found[1][:count]
+
+
+@compile_cached
+def _near_points(rows, points, first, last, most, start, found_rows, found_points):
+    """Fill the arrays from row `start` on; return the row after the last one, and the number of pairs."""
+    count = 0
+    for row in range(start, len(first)):
+        if count + last[row] - first[row] > len(found_rows):
+            return row, count
+        x, y, z = rows[row, 0], rows[row, 1], rows[row, 2]
+        for point in range(first[row], last[row]):
+            a, b, c = points[point, 0] - x, points[point, 1] - y, points[point, 2] - z
+            if a * a + b * b + c * c <= most:
+                found_rows[count] = row
+                found_points[count] = point
+                count += 1
+    return len(first), count
 
 
 @compile_cached

@@ -5,7 +5,7 @@ Invariant: a decided layout is used only after the newest manifest contains it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -32,6 +32,7 @@ FADE = 0.8  # factor for the sketches after each epoch
 SEEN = (2 - SMOOTHING) / SMOOTHING  # effective number of epochs in a smoothed count
 PAIRS_PER_TUPLE = 50.0  # number of a hot key's pairs that cost as much as one tuple
 LOOPED_PER_TUPLE = 5_000.0  # the same for pairs in a compiled loop
+EXCHANGE = 0.045  # seconds that one exchange more adds to an epoch
 MOST_DECISIONS = 100  # every manifest contains the decisions, so old ones are dropped
 
 
@@ -91,7 +92,7 @@ class Controller:
     def layout(self, operator: Operator, groups: int, slots: int, held: Sequence[int]) -> Layout:
         """Return the decided layout of an operator if it fits these groups and slots, otherwise the first layout of its
         router."""
-        decided = self._decided(operator, groups, slots)
+        decided = self.decided(operator, groups, slots)
         if decided is not None:
             return decided
         if not self._can_shape(operator):
@@ -101,10 +102,11 @@ class Controller:
         self.layouts[operator.name] = found  # kept until a better layout is decided
         return found
 
-    def _decided(self, operator: Operator, groups: int, slots: int) -> Layout | None:
+    def decided(self, operator: Operator, groups: int, slots: int) -> Layout | None:
+        """Return the decided or pinned layout of an operator if it fits these groups and slots; None if there is none."""
         found = self.layouts.get(operator.name)
         if isinstance(found, Diagonal) and len(found.owner) == groups:
-            if operator.name in self._followed or not self._splits:  # an earlier policy may have allowed hot groups
+            if not self._splits:  # an earlier policy may have allowed hot groups
                 found = replace(found, grids=())
             return _pinned(_fitted(found, slots), self.policy.pinned.get(operator.name, {}))
         if isinstance(found, Rectangles) and found.total == groups and sum(found.rows) <= slots:
@@ -125,10 +127,8 @@ class Controller:
         )
 
     def can_place(self, operator: Operator) -> bool:
-        """Return whether the operator's groups can be assigned to slots: not if it follows another, and not if it is
-        stateless.
-        """
-        return not operator.follows and operator.router.adapts is Adaptation.PLACE
+        """Return whether the operator's groups can be assigned to slots in an epoch in which it follows no other."""
+        return operator.router.adapts is Adaptation.PLACE
 
     def _can_shape(self, operator: Operator) -> bool:
         return operator.router.adapts is Adaptation.SHAPE
@@ -142,17 +142,27 @@ class Controller:
         cpu: Sequence[float],
         seconds: float,
         splitting: SplitLoad | None = None,
+        *,
+        leading: Collection[str] | None = None,
     ) -> None:
         """Record an epoch: loads of operators from the tasks' reports, tuples in their windows by side, the CPU seconds
         of each slot, the epoch's seconds, and the work of the splitters if they read files.
+
+        leading: the operators that followed no other in the epoch; None: those of the usual plan. What was measured and
+        decided for an operator that follows again is dropped.
         """
+        usual = {operator.name for operator in self.plan.operators if not operator.follows}
+        leading = usual if leading is None else leading
         self.observed += 1
         # the first epoch includes imports and compilation, so the second replaces it
         weight = SMOOTHING if self.observed > 2 else 1.0
         if splitting is not None:
             self.splitting = splitting.smoothed(self.splitting, weight)
         for operator in self.plan.operators:
-            if self.can_place(operator) or self._can_shape(operator):
+            if operator.name not in leading and operator.name not in usual:
+                self.measured.pop(operator.name, None)
+                self.layouts.pop(operator.name, None)
+            elif self.can_place(operator) or self._can_shape(operator):
                 self._take(operator, loads.get(operator.name, ()), held.get(operator.name, (0.0, 0.0)))
         now = [each / max(seconds, 1e-6) for each in cpu]
         before = self.occupancy if len(self.occupancy) == len(now) else now
@@ -318,11 +328,27 @@ class Controller:
         self, operator: Operator, layout: Diagonal, found: MeasuredLoad, load: Counts, pins: Mapping[int, int]
     ) -> tuple[HotGroup, ...]:
         """Return the groups that should be spread over grids."""
-        if not (self.policy.hot and operator.can_spread_group and operator.name not in self._followed):
+        if not (self.policy.hot and operator.can_spread_group):
             return layout.grids
         sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
-        grids = group_moves.hot_groups_for(layout.grids, sides, load.tolist(), layout.owner, layout.slots)
-        return tuple(grid for grid in grids if grid.group not in pins)
+        wanted = group_moves.hot_groups_for(layout.grids, sides, load.tolist(), layout.owner, layout.slots)
+        grids = tuple(grid for grid in wanted if grid.group not in pins)
+        return grids if operator.name not in self._followed or self._pays_exchange(layout, grids, load) else ()
+
+    def _pays_exchange(self, layout: Diagonal, grids: Sequence[HotGroup], load: Counts) -> bool:
+        """Return whether grids save the busiest slot more time than the exchange to the operators that follow costs.
+
+        In an epoch without grids these share the operator's slots, and no exchange is needed.
+        """
+
+        def busiest(grids: Sequence[HotGroup]) -> float:
+            return max(group_moves.slot_loads(layout.owner, grids, load.tolist(), layout.slots))
+
+        now = busiest(layout.grids)
+        if not now or not self.occupancy:
+            return False
+        saved = max(self.occupancy) * self.seconds * (busiest(()) - busiest(grids)) / now
+        return saved > (EXCHANGE if layout.grids else EXCHANGE + gain.SECONDS)
 
     def _moves(
         self,

@@ -220,7 +220,7 @@ class Driver:
         limit = check_slots(max(given.limit or 0, given.slots))
         policy = replace(given.policy, splitters=False) if given.splitters.is_fixed else given.policy
         control = Controller(self.plan, policy, given.slots, limit, auto=given.auto)
-        placed = {o.name: control.can_place(o) for o in self.plan.operators}
+        placed = {o.name: control.can_place(o) and not o.follows for o in self.plan.operators}
         groups = last.groups if last else group_count(self.plan, given.slots, given.limit or 0, given.groups)
         check_pins(given.policy, placed, groups, limit)
         if last is not None and last.control:

@@ -84,8 +84,10 @@ class RunLayouts:
         if last is None:
             return []
         used = {name: layout_from_json(found) for name, found in last.layouts.items()}
-        plan = share_slots(self.plan, lambda name: used[name].whole)
-        leading = {name: used[name] for name in plan.leaders.values() if name in used}
+        if not used.keys() >= self.plan.by_name.keys():
+            return []  # the query was changed since, and no epoch has measured it yet
+        plan = share_slots(self.plan, used.__getitem__)
+        leading = {name: used[name] for name in plan.leaders.values()}
         return [decision.to_json() for decision in self.control.proposals(last.number, last.groups, leading)]
 
     # --- epoch by epoch ----------------------------------------------------------------------------------------------
@@ -95,16 +97,27 @@ class RunLayouts:
 
         An operator that follows another runs in its slots and needs no layout. Which operators follow can differ
         between epochs: an aggregate can follow a join of the same grouping, but not in an epoch whose layout spreads a
-        hot group of the join over several slots. In that epoch the aggregate has a separate stage, with the layout that
-        it would have shared.
+        hot group of the join over several slots. In that epoch the aggregate has a separate stage.
         """
         chosen = {o.name: self._layout(o, groups, state.get(o.name)) for o in self.plan.operators if not o.follows}
-        plan = share_slots(self.plan, lambda name: chosen[name].whole)
-        leaders = self.plan.leaders
-        return plan, {
-            name: chosen[name] if name == leaders[name] else chosen[leaders[name]].handed_on()
-            for name in dict.fromkeys(plan.leaders.values())
-        }
+
+        def layout_of(name: str) -> Layout:
+            if name not in chosen:
+                chosen[name] = self._layout_apart(self.plan.by_name[name], groups, chosen[self.plan.leaders[name]])
+            return chosen[name]
+
+        plan = share_slots(self.plan, layout_of)
+        return plan, {name: layout_of(name) for name in dict.fromkeys(plan.leaders.values())}
+
+    def _layout_apart(self, operator: Operator, groups: int, shared: Layout) -> Layout:
+        """Return the layout of an operator that usually follows another and now has its own stage.
+
+        shared: the layout of the usual leader. Its owners are the first layout, until the controller decides another.
+        """
+        slots = min(self.control.active, groups)
+        if self.chosen is not None:
+            return self.chosen(operator, groups, slots) or shared.undivided().handed_on()
+        return self.control.decided(operator, groups, slots) or shared.undivided().handed_on()
 
     def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.control.active, groups)
@@ -141,6 +154,7 @@ class RunLayouts:
             _slot_cpu(reports, epoch.slots),
             seconds,
             _split_load(reports, bytes_read),
+            leading=epoch.layouts,
         )
         if not self.control.due(epoch.number):
             return []

@@ -14,6 +14,7 @@ from sqlglot import exp
 from headrace.columnar import duck
 from headrace.columnar.types import plain_type
 from headrace.errors import ExpressionError
+from headrace.expressions.geography import expand_distances
 from headrace.expressions.reserved_words import quote_columns, quoting_hint
 from headrace.expressions.sql_habits import column_hint, function_hint, syntax_hint
 from headrace.expressions.syntax_tree import (
@@ -111,7 +112,7 @@ def checked_tree(text: str, scopes: Mapping[str, pa.Schema], what: str, *, aggre
         example = "count(*)" if aggregates else "x > 1"
         msg = f"{what} must be an expression as text; found {describe_argument(text)}; {instead_of_text(text, example)}"
         raise ExpressionError(msg)
-    tree = _parsed(text, scopes, what)
+    tree: Tree = expand_distances(_parsed(text, scopes, what), text, what)
     for node in walk_tree(tree):
         _check_node(node, text, what, aggregates=aggregates)
     _check_columns(tree, scopes, text, what)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,6 +13,7 @@ import pyarrow as pa
 from headrace.columnar.types import has_float
 from headrace.expressions.constant_folding import fold_constants
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
+from headrace.expressions.geography import ARGUMENTS, RADIUS_KM, distance_arguments
 from headrace.expressions.pair_codegen import (
     CompiledPredicate,
     Obstacle,
@@ -19,7 +21,16 @@ from headrace.expressions.pair_codegen import (
     is_constant,
     number_constant,
 )
-from headrace.expressions.syntax_tree import Tree, columns_of, conjuncts, parse, to_sql, walk_tree, with_deep_recursion
+from headrace.expressions.syntax_tree import (
+    Tree,
+    column_node,
+    columns_of,
+    conjuncts,
+    parse,
+    to_sql,
+    walk_tree,
+    with_deep_recursion,
+)
 
 Column = Callable[[Tree, Mapping[str, pa.Schema]], tuple[str, str] | None]
 
@@ -34,15 +45,34 @@ class KeyEquality:
 
 
 @dataclass(frozen=True)
+class Circle:
+    """The condition that two points on the Earth are at most `km` apart."""
+
+    places: Mapping[str, tuple[str, str]]  # by side, its columns of latitude and longitude
+    km: float
+
+
+@dataclass(frozen=True)
 class BandCondition:
     """The condition that `point` (side, column) is within `width` of the interval between two columns of the side
     `moving`.
+
+    computed: (side, column, SQL) of the columns that the input does not have. circle: a stricter condition, from which
+    this one on latitudes follows.
     """
 
     point: tuple[str, str]
     moving: str
     interval: tuple[str, str]
     width: float
+    computed: tuple[tuple[str, str, str], ...] = ()
+    circle: Circle | None = None
+
+    @property
+    def along(self) -> str:
+        """Return the value along which pairs are looked up, for people."""
+        sql = {(side, name): sql for side, name, sql in self.computed}
+        return sql.get(self.point) or ".".join(self.point)
 
 
 @dataclass(frozen=True)
@@ -109,7 +139,9 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
         may_fail=may_fail,
         ranges=all(_is_range(part) for part in parts),
         plain_keys=len(keys) == len(parts) and not any(_compares_its_own_way(key.type) for key in keys),
-        near_if_safe=_first(_near(part, left, right, _double) for part in parts) or _box(parts, schemas, _double),
+        near_if_safe=_first(_circle(part, schemas) for part in parts)
+        or _near_in(parts, schemas)
+        or _near_computed(parts, schemas),
         band=_first(_near(part, left, right, _orderable) for part in parts),
         box=_box(parts, schemas, _orderable),
         native=None if keys or obstacles else looped,
@@ -165,6 +197,9 @@ _INEQUALITIES = frozenset(
 )
 
 
+_OPERANDS: tuple[str, ...] = ("left", "right", "input", "lower", "upper")
+
+
 def _is_range(tree: Tree) -> bool:
     """Return whether the tree is an inequality that compares one side of the join with the other."""
     if tree.get("type") not in _INEQUALITIES:
@@ -193,6 +228,81 @@ def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> Band
     if len(ends) == 2 and ends[0] and ends[1] and ends[0][0] != ends[1][0] and width >= 0:
         return BandCondition(ends[1], ends[0][0], (ends[0][1], ends[0][1]), width)
     return None
+
+
+def _near_in(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema]) -> BandCondition | None:
+    near = _first(_near(part, schemas["l"], schemas["r"], _double) for part in parts)
+    return near or _box(parts, schemas, _double)
+
+
+def _near_computed(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema]) -> BandCondition | None:
+    """Return a condition between doubles that are computed from one side each, such as `r.lat - r.radius / 111`."""
+    computed: dict[tuple[str, str], str] = {}  # (side, SQL) -> column
+
+    def column(tree: Tree) -> Tree:
+        """Return the tree, or a column in its place that is to be computed."""
+        sides = {path[0].lower() for path in columns_of(tree)}
+        if len(sides) != 1 or tree["class"] == "COLUMN_REF" or not _safe(tree, schemas):
+            return tree
+        [side] = sides
+        value = checked_scalar(to_sql(_unqualified(tree)), {"": schemas[side]}, "on")
+        if not pa.types.is_float64(value.type):
+            return tree
+        name = computed.setdefault((side, value.sql), f"__near_{len(computed)}")
+        return {**column_node(side), "column_names": [side, name]}
+
+    replaced = [_with_operands(part, column) for part in parts]
+    wider = {
+        side: pa.schema([*schema, *(pa.field(name, pa.float64()) for (of, _), name in computed.items() if of == side)])
+        for side, schema in schemas.items()
+    }
+    found = _near_in(replaced, wider) if computed else None
+    if found is None:
+        return None
+    used = {found.point, *((found.moving, name) for name in found.interval)}
+    return replace(
+        found, computed=tuple((side, name, sql) for (side, sql), name in computed.items() if (side, name) in used)
+    )
+
+
+def _with_operands(tree: Tree, change: Callable[[Tree], Tree]) -> Tree:
+    """Return an inequality with its operands changed; those of a difference in `abs(a - b)` count as operands."""
+    if tree.get("type") not in _INEQUALITIES and tree.get("type") != "COMPARE_BETWEEN":
+        return tree
+    distance = _call(tree["left"], "abs", 1) if "left" in tree else None
+    if distance and (ends := _call(distance[0], "-", 2)):
+        difference = _with_arguments(distance[0], [change(end) for end in ends])
+        return {**tree, "left": _with_arguments(tree["left"], [difference])}
+    return {**tree, **{name: change(tree[name]) for name in _OPERANDS if name in tree}}
+
+
+def _with_arguments(call: Tree, values: Sequence[Tree]) -> Tree:
+    arguments = [{**old, "expression": new} for old, new in zip(call["arguments"], values, strict=True)]
+    return {**call, "arguments": arguments}
+
+
+def _circle(tree: Tree, schemas: Mapping[str, pa.Schema]) -> BandCondition | None:
+    """Return the conjunct as a band of latitudes if it bounds the distance of a place of each side."""
+    if tree.get("type") in ("COMPARE_LESSTHAN", "COMPARE_LESSTHANOREQUALTO"):
+        distance, limit = tree["left"], tree["right"]
+    elif tree.get("type") in ("COMPARE_GREATERTHAN", "COMPARE_GREATERTHANOREQUALTO"):
+        distance, limit = tree["right"], tree["left"]
+    else:
+        return None
+    given, limit = distance_arguments(distance), fold_constants(limit, _FOLDED)
+    if given is None or not is_constant(limit):
+        return None
+    places = [_double(given[name], schemas) for name in ARGUMENTS]
+    sides = [place[0] for place in places if place]
+    if sides not in (["l", "l", "r", "r"], ["r", "r", "l", "l"]):
+        return None
+    names = [place[1] for place in places if place]
+    km = number_constant(limit)
+    if not 0 <= km < math.pi * RADIUS_KM:  # no pair, or every pair
+        return None
+    circle = Circle({sides[0]: (names[0], names[1]), sides[2]: (names[2], names[3])}, km)
+    width = math.degrees(km / RADIUS_KM * (1 + 1e-9)) + (1e-12 if km < RADIUS_KM else 1e-4)  # asin is flat near 1
+    return BandCondition((sides[2], names[2]), sides[0], (names[0], names[0]), width, circle=circle)
 
 
 def _first(found: Iterable[BandCondition | None]) -> BandCondition | None:

@@ -93,9 +93,18 @@ class Layout(ABC):
     def whole(self) -> bool:
         """Return whether each group, on both sides, is in a single slot."""
 
+    @property
+    @abstractmethod
+    def gathers(self) -> bool:
+        """Return whether all results of a group are in one slot, so that another operator can share the slots."""
+
     @abstractmethod
     def handed_on(self) -> Layout:
         """Return the layout of the results in these slots, for a following operator that shares the slots."""
+
+    def undivided(self) -> Layout:
+        """Return this layout with every hot group in the slot that owns it."""
+        return self
 
     @abstractmethod
     def fits(self, groups: int) -> bool:

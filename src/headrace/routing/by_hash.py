@@ -9,7 +9,7 @@ Blocks are immutable, so each row is in exactly one part and each pair of rows i
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -149,10 +149,17 @@ class Diagonal(Layout):
     def whole(self) -> bool:
         return not self.grids
 
+    @property
+    def gathers(self) -> bool:
+        return not self.grids
+
     def handed_on(self) -> Diagonal:
         if self.grids:  # the results of a hot group are in several slots
             raise QueryError("no operator can share the slots of a join that has hot groups")
         return self
+
+    def undivided(self) -> Diagonal:
+        return replace(self, grids=()) if self.grids else self
 
     def fits(self, groups: int) -> bool:
         return len(self.owner) == groups

@@ -138,6 +138,10 @@ class Ranges(Layout):
     def whole(self) -> bool:
         return False
 
+    @property
+    def gathers(self) -> bool:
+        return False
+
     def handed_on(self) -> Layout:
         raise QueryError("no operator can share the slots of a join by ranges")
 

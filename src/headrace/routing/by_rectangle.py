@@ -77,6 +77,10 @@ class Rectangles(Layout):
     def whole(self) -> bool:
         return False
 
+    @property
+    def gathers(self) -> bool:
+        return True  # the pairs of equal groups, which are all pairs of an equality join
+
     def handed_on(self) -> Diagonal:
         """Return the layout that gives group g to the slot of the pair (g, g), where an equality join has its results."""
         owners = tuple(self.slot_of(group, group) for group in range(self.total))

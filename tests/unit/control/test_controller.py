@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
+from headrace.control import controller
 from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller, MeasuredLoad, group_work
 from headrace.control.group_moves import imbalance, slot_loads
@@ -26,6 +27,7 @@ from headrace.stream import Stream, node_of
 from headrace.task.work import WorkTotals
 from headrace.testing import LocalRun, table_stream
 from headrace_demo.workloads import BModel, Hot, Workload
+from headrace_demo.workloads.stream import BEGIN
 
 SCHEMA = pa.schema([("ts", TS_TYPE), ("k", pa.int64()), ("x", pa.float64())])
 
@@ -127,10 +129,10 @@ def test_a_hot_key_that_moves_is_followed(tmp_path: Path) -> None:
     run.close()
 
 
-def hot_join() -> tuple[Controller, MeasuredLoad]:
+def hot_join(downstream: Callable[[Stream], Stream] = lambda joined: joined) -> tuple[Controller, MeasuredLoad]:
     """A controller of 16 slots and 64 groups, in which group 0 has become very hot."""
     left, right = streams()
-    query = left.join(right, on="l.k = r.k and l.x < r.x", within="4 seconds")
+    query = downstream(left.join(right, on="l.k = r.k and l.x < r.x", within="4 seconds"))
     control = Controller(compile_query([node_of(query)]), Policy(), 16, 16)
     load = np.full(64, 10.0)
     load[0] = 10_000.0
@@ -148,6 +150,55 @@ def test_the_grid_of_a_hot_group_grows_with_it() -> None:
     after = control.layouts["join-1"]
     assert isinstance(after, Diagonal) and len(after.grid_of[0].slots) > 2
     assert control.reorganise(14, 64, {"join-1": after}) == []  # and stays as it is
+
+
+def grouped(joined: Stream) -> Stream:
+    return joined.map(k="l_k").aggregate(by=["k"], window="4 seconds", n="count(*)")
+
+
+@pytest.mark.parametrize(("seconds", "split"), [(0.02, False), (0.5, True)])
+def test_a_hot_group_with_followers_is_split_if_that_saves_more_than_an_exchange(seconds: float, split: bool) -> None:
+    control, _ = hot_join(grouped)
+    assert control.plan.by_name["aggregate-1"].follows == "join-1"
+    control.occupancy, control.seconds = [1.0] + [0.01] * 15, seconds
+    control.reorganise(9, 64, {"join-1": Diagonal(tuple(g % 16 for g in range(64)), 16)})
+    after = control.layouts.get("join-1", Diagonal.even(64, 16))
+    assert isinstance(after, Diagonal) and bool(after.grids) is split
+
+
+def test_a_hot_group_with_followers_is_joined_again_when_epochs_become_small() -> None:
+    control, _ = hot_join(grouped)
+    small = Diagonal(tuple(g % 16 for g in range(64)), 16, (HotGroup(0, 4, 4, tuple(range(16))),))
+    for seconds, grids in ((0.5, True), (0.005, False)):
+        control.occupancy, control.seconds = [0.5] * 16, seconds
+        control.reorganise(9, 64, {"join-1": small})
+        after = control.layouts.get("join-1", small)
+        assert isinstance(after, Diagonal) and bool(after.grids) is grids
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("slots", [2, 4])
+def test_a_hot_key_is_split_though_its_results_are_grouped(
+    slots: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The aggregate gets a stage, a layout and a measured load of its own, and loses them when the key cools down."""
+    monkeypatch.setattr(controller, "EXCHANGE", -1.0)  # epochs of this size would not be worth it
+    tables = {n: list(Workload(60, hot=Hot(0.5), seed=4, name=n).tables(12)) for n in ("left", "right")}
+    tables = {n: [*hot, *Workload(60, seed=5, name=n, begin=BEGIN + 12).tables(12)] for n, hot in tables.items()}
+    left, right = (table_stream(pa.concat_tables(parts), name=n) for n, parts in tables.items())
+    joined = left.join(right, on="l.key = r.key and l.value < r.value", within="3 seconds")
+    query = joined.map(key="l_key").aggregate(by=["key"], window="4 seconds", n="count(*)")
+    run = LocalRun(query, tmp_path / "state", slots=slots, policy=Policy(every=2))
+    led, measured = [], []
+    for number in range(24):
+        run.epoch({n: parts[number] for n, parts in tables.items()})
+        led.append(set(run.driver._epoch(final=False, idle_sources=(), idle_partitions={}).layouts))
+        measured.append("aggregate-1" in run.driver.control.measured)
+    run.end()
+    assert difference(reference(query), run.results()) is None
+    run.close()
+    assert led[0] == led[-1] == {"join-1"} and {"join-1", "aggregate-1"} in led
+    assert any(measured) and not measured[-1]
 
 
 def test_more_slots_than_groups_split_nothing() -> None:

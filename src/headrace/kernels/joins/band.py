@@ -7,7 +7,8 @@ than rounding can lose. The caller then checks each candidate against window and
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,8 +16,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
-from headrace.expressions.predicates import BandCondition
-from headrace.kernels.joins.pairs import expand_ranges
+from headrace.columnar.duck import TUPLES
+from headrace.columnar.numba_loops import near_points
+from headrace.expressions.geography import RADIUS_KM
+from headrace.expressions.predicates import BandCondition, Circle
+from headrace.kernels.joins.pairs import MOST_PAIRS, expand_ranges
+from headrace.kernels.stateless.evaluate import evaluate
 
 Doubles = npt.NDArray[np.float64]
 
@@ -35,6 +40,7 @@ class Candidates:
     order: Numbers  # sorts the points
     first: Numbers
     last: Numbers
+    distances: Distances | None  # a stricter condition than that of the intervals
 
     @classmethod
     def of(cls, near: BandCondition, left: pa.Table, right: pa.Table) -> Candidates:
@@ -42,16 +48,52 @@ class Candidates:
         points = _values(tables[near.point[0]], near.point[1])
         low, high = (_values(tables[near.moving], name) for name in near.interval)
         order = np.argsort(points, kind="stable")
-        return cls(near, order, *point_ranges(near, points[order], low, high))
+        distances = Distances.of(near, near.circle, tables, order) if near.circle else None
+        return cls(near, order, *point_ranges(near, points[order], low, high), distances)
 
     @property
     def count(self) -> int:
         return int((self.last - self.first).sum())
 
     def __iter__(self) -> Iterator[tuple[Numbers, Numbers]]:
-        for moving, fixed in expand_ranges(self.first, self.last):
+        within = expand_ranges if self.distances is None else self.distances.within
+        for moving, fixed in within(self.first, self.last):
             rows = {self.near.moving: moving, self.near.point[0]: self.order[fixed]}
             yield rows["l"], rows["r"]
+
+
+@dataclass(frozen=True)
+class Distances:
+    """The places of two tables as points on a sphere of radius 1, and the largest square of the distance of a pair."""
+
+    moving: Doubles  # by row: x, y, z
+    points: Doubles  # the same, in the order of the points
+    most: float
+
+    @classmethod
+    def of(cls, near: BandCondition, circle: Circle, tables: Mapping[str, pa.Table], order: Numbers) -> Distances:
+        line = 2 * math.sin(circle.km / (2 * RADIUS_KM)) * (1 + 1e-9) + 1e-12  # more than rounding can lose
+        most = line**2 if circle.km < RADIUS_KM else line**2 + 1e-6
+        moving, points = (_on_sphere(tables[side], *circle.places[side]) for side in (near.moving, near.point[0]))
+        return cls(moving, points[order], most)
+
+    def within(self, first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
+        """Yield the pairs of the ranges that may be near enough."""
+        return near_points(self.moving, self.points, first, last, self.most, MOST_PAIRS)
+
+
+def _on_sphere(table: pa.Table, latitude: str, longitude: str) -> Doubles:
+    lat, lon = (np.radians(_values(table, name)) for name in (latitude, longitude))
+    return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
+
+
+def with_computed(near: BandCondition, left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the tables with the columns that the condition computes from each."""
+    tables = {"l": left, "r": right}
+    for side, name, sql in near.computed:
+        values = evaluate(f"SELECT {sql} AS v FROM {TUPLES}", {TUPLES: tables[side]}, sql).column(0)
+        tables[side] = tables[side].append_column(name, values)
+    return tables["l"], tables["r"]
 
 
 def point_ranges(near: BandCondition, points: Doubles, low: Doubles, high: Doubles) -> tuple[Numbers, Numbers]:
@@ -65,8 +107,12 @@ def point_ranges(near: BandCondition, points: Doubles, low: Doubles, high: Doubl
 
 def is_usable(near: BandCondition, left: pa.Table, right: pa.Table) -> bool:
     tables = {"l": left, "r": right}
-    names = [(near.point[0], near.point[1]), *((near.moving, name) for name in near.interval)]
-    return all(_finite(tables[side].column(name)) for side, name in names)
+    names = {near.point, *((near.moving, name) for name in near.interval)}
+    if near.circle is None:
+        return all(_finite(tables[side].column(name)) for side, name in names)
+    places = near.circle.places.items()
+    finite = all(_finite(tables[side].column(name)) for side, place in places for name in place)
+    return finite and all(bool((np.abs(_values(tables[side], lat)) <= 90).all()) for side, (lat, _) in places)
 
 
 def _finite(column: pa.ChunkedArray) -> bool:

@@ -40,8 +40,10 @@ def theta_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count
     if left.num_rows == 0 or right.num_rows == 0:
         return
     sides = (_with_time(left), _with_time(right))
-    look_up = operator.on.near is not None and band.is_usable(operator.on.near, left, right)
-    kernel = _look_up if look_up and operator.time_window is not None else _compare
+    near, kernel = operator.on.near, _compare
+    if near is not None and operator.time_window is not None:
+        sides = band.with_computed(near, *sides)
+        kernel = _look_up if band.is_usable(near, *sides) else _compare
     for strip in operator.strips:
         for l, r in slices(strip, *sides):
             yield from kernel(operator, strip, l, r, count)
@@ -65,7 +67,7 @@ def _pairing(on: JoinPredicate, *, in_time: bool) -> str:
         left = f"; DuckDB, one by one, what is found: no loop takes {blame}" if blame else ""
         return f"index, looked up by their key{beside}{left}"
     if on.near and in_time:
-        return f"index, looked up along {'.'.join(on.near.point)}"
+        return f"index, looked up along {on.near.along}"
     if on.native:
         left = "; DuckDB where it leaves many in doubt" if on.native.source(plain=True).unsure else ""
         return f"compiled, every pair in a loop made for the predicate{left}"
