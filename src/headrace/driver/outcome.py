@@ -1,6 +1,9 @@
-"""The state after an epoch: sections of the next manifest, as a pure function of (last manifest, epoch, reports).
+"""The state after an epoch: sections of the next manifest.
 
-Invariant: the functions of this module read nothing else, so the same arguments always give the same state.
+    Outcome  =  compute_outcome(last manifest, record of the epoch, reports of its tasks, places of its sources)
+
+Invariant: the functions of this module are pure. They read nothing but their arguments, so the same arguments always
+give the same state.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class Outcome:
     outbox: tuple[OutboxEntry, ...]
     totals: Totals
     work: WorkTotals
-    needed_tuples: dict[str, list[float]]  # by operator, per input: about how many tuples of its state are needed
+    needed_tuples: dict[str, list[float]]  # by operator: for each input, about how many tuples are still needed
 
 
 def compute_outcome(
