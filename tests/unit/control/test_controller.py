@@ -192,7 +192,7 @@ def test_a_hot_key_is_split_though_its_results_are_grouped(
     led, measured = [], []
     for number in range(24):
         run.epoch({n: parts[number] for n, parts in tables.items()})
-        led.append(set(run.driver._epoch(final=False, idle_sources=(), idle_partitions={}).layouts))
+        led.append(set(run.driver._next_epoch(final=False, idle_sources=(), idle_partitions={}).layouts))
         measured.append("aggregate-1" in run.driver.control.measured)
     run.end()
     assert difference(reference(query), run.results()) is None
