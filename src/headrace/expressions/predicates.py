@@ -236,7 +236,7 @@ def _near_in(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema]) -> BandCon
 
 
 def _near_computed(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema]) -> BandCondition | None:
-    """Return a condition between doubles that are computed from one side each, such as `r.lat - r.radius / 111`."""
+    """Return a condition between doubles that are computed from one side each, such as `r.low - r.width / 2`."""
     computed: dict[tuple[str, str], str] = {}  # (side, SQL) -> column
 
     def column(tree: Tree) -> Tree:
