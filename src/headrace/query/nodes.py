@@ -494,7 +494,8 @@ class Aggregation(Unary):
     def __post_init__(self) -> None:
         if not self.functions:
             raise QueryError("aggregate has no function; give at least one, such as calls='count(*)'")
-        refuse_added_names([*self.by, *(name for name, _ in self.functions)], self.added, "aggregate")
+        refuse_added_names(self.by, self.added, "aggregate", _rename_first(self.by, self.added))
+        refuse_added_names((name for name, _ in self.functions), self.added, "aggregate")
         _check_names(self.schema.names, self.input)
 
     @property
@@ -610,7 +611,8 @@ class Top(Unary):
     order: tuple[expressions.OrderTerm, ...]
 
     def __post_init__(self) -> None:
-        refuse_added_names((name for name in self.input.schema.names if name != TS), RANKED, "top")
+        names = [name for name in self.input.schema.names if name != TS]
+        refuse_added_names(names, RANKED, "top", _rename_first(names, RANKED, self.by))
         _check_names(self.schema.names, self.input)
 
     @property
@@ -765,6 +767,18 @@ def _check_names(names: Iterable[str], input: Node) -> None:
     """Raise if a column name of a result is not allowed; the compiler's own column `__substream` is exempt."""
     hidden = SUBSTREAM in input.schema.names
     check_names(name for name in names if not (hidden and name == SUBSTREAM))
+
+
+def _rename_first(names: Iterable[str], added: Mapping[str, str], kept: Sequence[str] | None = None) -> str:
+    """Return how to make room for the columns that a verb adds.
+
+    kept: the columns that the verb needs; only others can be dropped. None: it needs all of them.
+    """
+    taken = [name for name in names if fold_name(name) in added]
+    renames = ", ".join(f"{name!r}: {'old_' + name!r}" for name in taken)
+    if kept is None or not set(taken).isdisjoint(kept):
+        return f"choose another name first: s.rename({{{renames}}})"
+    return f"drop or rename the columns first: s.drop({', '.join(map(repr, taken))}) or s.rename({{{renames}}})"
 
 
 # --- splits ------------------------------------------------------------------------------------------------------------

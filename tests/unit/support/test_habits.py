@@ -43,6 +43,7 @@ def test_an_answer_says_what_to_write(habit: str) -> None:
         "needs none",
         "by itself",
         "convert it: ",
+        "choose another name",
         "pass each name as a separate argument: ",
         "are `l` and `r`",
     )
