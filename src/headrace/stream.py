@@ -16,7 +16,7 @@ from headrace.query.labels import check_label
 from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
 from headrace.support.durations import Duration, format_duration, parse_duration
-from headrace.support.habits import answer_habits, check_window_words, missing_verb
+from headrace.support.habits import answer_habits, check_option_words, check_window_words, missing_verb
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.local_days import DAY, check_zone
 from headrace.support.terminal_text import printable
@@ -448,6 +448,8 @@ class Stream:
             [1, 1, 1, 1, 1]
         """
         check_window_words(functions)
+        windows = {"window": window, "every": every, "last": last, "session": session, "offset": offset, "zone": zone}
+        check_option_words(self.columns, by=by, **windows)
         if sum(given is not None for given in (window, last, session)) != 1:
             raise QueryError(
                 "aggregate needs exactly one window: window='60 seconds' (time), last=100 (count)"
