@@ -640,7 +640,7 @@ class Stream:
             if name not in right.schema.names:
                 raise QueryError(
                     f"by names a column {name!r} that the other stream lacks; it has {', '.join(right.schema.names)};"
-                    " rename one of them with map"
+                    f" rename its column first, such as t.rename({{'old': {name!r}}})"
                 )
         limit = None if within is None else parse_duration(within, "within")
         return Stream(nodes.AsOf(self._node, right, grouped, limit, how == "left"))
@@ -1002,7 +1002,7 @@ class Stream:
         for name in by:
             self._demand_column(name, "by")
             if name == "ts":
-                raise QueryError("by cannot contain 'ts', the event time; map it to another column first")
+                raise QueryError("by cannot contain 'ts', the event time; copy it first: s.with_columns(time='ts')")
         if len(set(by)) != len(by):
             raise QueryError(f"by names a column twice; found {list(by)!r}")
         return tuple(by)
@@ -1325,10 +1325,10 @@ class Substreams:
                     f"the function that each was given uses another stream, {node.summary}; it may use only its argument;"
                     " join or unite the streams before the split"
                 )
-        if "substream" in (name.lower() for name in root.schema.names):
+        if taken := next((name for name in root.schema.names if name.lower() == "substream"), None):
             raise QueryError(
-                "each adds a column 'substream', and there is one already; rename it with map;"
-                f" found {', '.join(root.schema.names)}"
+                "each adds a column 'substream', and there is one already; rename it, such as"
+                f" t.rename({{{taken!r}: 'old_substream'}}); found {', '.join(root.schema.names)}"
             )
         return Stream(nodes.Each(self._node, self._rule, nodes.Body(self._body.leaf, root)))
 

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.columnar import duck
 from headrace.columnar.types import (
     BOUNDS,
     EVENT_TIME,
@@ -233,7 +234,9 @@ class Union(Node):
         for other in (s.schema for s in self.streams[1:]):
             if not first.equals(other):
                 found = f"found ({_columns(first)}) and ({_columns(other)})"
-                raise QueryTypeError(f"union needs streams with the same schema; {found}; use map to align them")
+                raise QueryTypeError(
+                    f"union needs streams with the same schema; {found}; use select, rename or with_columns to align them"
+                )
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -373,8 +376,10 @@ def common_type(what: str, name: str, left: pa.Schema, right: pa.Schema) -> pa.D
         return one
     if (found := wider_type(one, other)) is not None:
         return found
+    kind = duck.type_of(f"SELECT {duck.quote(name)} FROM {duck.TUPLES}", {duck.TUPLES: right.empty_table()})
     raise QueryTypeError(
-        f"{what} names {name!r}, which has type {one} in this stream and {other} in the other; cast one with map"
+        f"{what} names {name!r}, which has type {one} in this stream and {other} in the other; cast one of them, such as"
+        f" s.with_columns({name}='CAST({name} AS {kind})')"
     )
 
 

@@ -17,7 +17,7 @@ from headrace.columnar.duck import quote
 from headrace.columnar.types import TS
 from headrace.errors import QueryError, QueryTypeError
 from headrace.query import nodes
-from headrace.query.column_verbs import passed_column
+from headrace.query.column_verbs import listed_names, passed_column
 from headrace.support.argument_errors import describe_argument, is_foreign_expression
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*\Z", re.IGNORECASE)
@@ -37,9 +37,11 @@ def using_columns(using: str | Sequence[str] | None, left: pa.Schema, right: pa.
     for name in names:
         for side, schema in (("left", left), ("right", right)):
             if name not in schema.names:
+                listed = listed_names(name)
+                rename = "rename one of them with rename, or write the condition: on='l.a = r.b'"
                 raise QueryError(
                     f"using names a column {name!r} that the {side} side lacks; it has {', '.join(schema.names)};"
-                    " rename one of them with rename, or write the condition: on='l.a = r.b'"
+                    f" {f'write using={listed!r}' if listed else rename}"
                 )
         if name == TS:
             raise QueryError(
