@@ -366,6 +366,7 @@ class Stream:
             >>> [step] = hr.testing.play(pairs, [given])
             >>> step.expect([{"caller": "ann", "number": "ann", "r_ts": 9}])
         """
+        _refuse_a_third(other, on)
         if isinstance(other, Table):
             return self._join_table(other, on, using, how, within=within, last=last)
         right = _node(other, "join")
@@ -1388,6 +1389,16 @@ def _node(stream: Stream, what: str) -> nodes.Node:
     if not isinstance(stream, Stream):
         raise QueryTypeError(f"{what} takes streams; found {describe_argument(stream)}; {_instead(stream)}")
     return stream._node
+
+
+def _refuse_a_third(other: Any, on: Any) -> None:
+    """Raise if `join` was given several streams, as a list or one after another."""
+    listed = isinstance(other, list | tuple) and any(isinstance(each, Stream | Table) for each in other)
+    if listed or isinstance(on, Stream | Table):
+        found = describe_argument(other) if listed else f"on={describe_argument(on)}"
+        raise QueryTypeError(
+            f"join takes one other stream or table at a time; found {found}; write a.join(b, ...).join(c, ...)"
+        )
 
 
 def _instead(given: Any) -> str:

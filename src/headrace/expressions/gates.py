@@ -15,7 +15,7 @@ from headrace.columnar import duck
 from headrace.columnar.types import plain_type
 from headrace.errors import ExpressionError
 from headrace.expressions.reserved_words import quote_columns, quoting_hint
-from headrace.expressions.sql_habits import column_hint, function_hint, syntax_hint
+from headrace.expressions.sql_habits import UNNESTING, column_hint, function_hint, syntax_hint
 from headrace.expressions.syntax_tree import (
     CACHED_ANSWERS,
     Tree,
@@ -165,7 +165,7 @@ def _check_shape(sql: str, text: str, what: str) -> None:
             raise _ForbiddenShape(f"{what} = {text!r} is refused: it contains {_refused_part(node)}")
 
 
-def _refused_part(node: exp.Expression) -> str:
+def _refused_part(node: object) -> str:
     """Return what a forbidden part is, and what to write instead."""
     if isinstance(node, exp.Window):
         return (
@@ -196,6 +196,12 @@ def _check_node(node: Tree, text: str, what: str, *, aggregates: bool) -> None:
         raise ExpressionError(f"{what} = {text!r} is refused: it contains {_KINDS_REFUSED[kind]}")
     if kind == "FUNCTION":
         name = node["function_name"].lower()
+        if name in UNNESTING:
+            column = next(columns_of(node), ("items",))[-1]
+            raise ExpressionError(
+                f"{what} = {text!r} uses a function {name!r} that does not exist; write s.unnest({column!r}) to get one"
+                " tuple for each element"
+            )
         _check_function(name, text, what, aggregates=aggregates)
         if name in BY_NAME:
             _check_named(node, text, what)
@@ -235,14 +241,27 @@ def _check_columns(tree: Tree, scopes: Mapping[str, pa.Schema], text: str, what:
             _check_column(path, scopes[""], text, what)
         elif path[0].lower() not in scopes or len(path) < 2:
             msg = f"{what} = {text!r} names {'.'.join(path)!r}; in a join write l.column or r.column"
-            raise ExpressionError(msg)
+            raise ExpressionError(f"{msg}{_sides_hint(path, scopes)}")
         else:
             _check_column(path[1:], scopes[path[0].lower()], text, what)
 
 
+def _sides_hint(path: Sequence[str], scopes: Mapping[str, pa.Schema]) -> str:
+    """Return how to write a column without a side, or with another name for the side, or an empty text."""
+    for rest in (path, path[1:]):
+        sides = [side for side, schema in scopes.items() if rest and _has_column(schema, rest[0])]
+        if sides:
+            return f", here {' or '.join('.'.join((side, *rest)) for side in sides)}"
+    return ""
+
+
+def _has_column(schema: pa.Schema, name: str) -> bool:
+    return name.lower() in {column.lower() for column in schema.names}
+
+
 def _check_column(path: Sequence[str], schema: pa.Schema, text: str, what: str) -> None:
     name = path[0]
-    if name.lower() not in {column.lower() for column in schema.names}:
+    if not _has_column(schema, name):
         raise ExpressionError(
             f"{what} = {text!r} names an unknown column {name!r}; there are {', '.join(schema.names)}"
             f"{column_hint(path, schema, text)}"

@@ -14,6 +14,7 @@ from headrace import expressions
 from headrace.columnar.duck import quote
 from headrace.columnar.types import EVENT_TIME, TS, refuse_added_names
 from headrace.errors import QueryError, QueryTypeError
+from headrace.expressions.sql_habits import prefix_hint
 from headrace.query import nodes
 from headrace.support.argument_errors import argument_kind, describe_argument, is_foreign_expression
 
@@ -87,9 +88,8 @@ def check_column(name: str, schema: pa.Schema, verb: str) -> None:
         raise QueryError(
             f"{verb} takes no '*'; use s.with_columns(new='a + 1') for all columns and a new one, s.drop('a') for all but some"
         )
-    raise QueryError(
-        f"{verb} names an unknown column {name!r}; there are {', '.join(schema.names)}{_instead_of_text(name, verb)}"
-    )
+    hint = _instead_of_text(name, verb) or prefix_hint(name, schema.names)
+    raise QueryError(f"{verb} names an unknown column {name!r}; there are {', '.join(schema.names)}{hint}")
 
 
 def passed_column(schema: pa.Schema, name: str) -> expressions.Expression:

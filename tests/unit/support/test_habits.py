@@ -44,6 +44,7 @@ def test_an_answer_says_what_to_write(habit: str) -> None:
         "by itself",
         "convert it: ",
         "choose another name",
+        "did you mean ",
         "pass each name as a separate argument: ",
         "are `l` and `r`",
     )
