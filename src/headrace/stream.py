@@ -522,8 +522,8 @@ class Stream:
         Args:
             n: how many tuples of each group and window, at least 1.
             by: the columns whose values make a group. (): all tuples are one group.
-            order: expressions with directions, such as "distance asc, id". Nulls are last in both directions, NaN is
-                above the numbers, and the sequence decides between equal tuples.
+            order: expressions of columns, each with a direction, such as "distance asc, id". Nulls are last in both
+                directions, NaN is above the numbers, and the sequence decides between equal tuples.
             window: the length of time windows. Give `window` or `session`.
             every: the time from the beginning of one window to the next. None: `window`.
             session: the longest pause within a session.
