@@ -16,7 +16,7 @@ from headrace.query.labels import check_label
 from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
 from headrace.support.durations import Duration, format_duration, parse_duration
-from headrace.support.habits import answer_habits, check_window_words, missing_verb
+from headrace.support.habits import answer_habits, check_option_words, check_window_words, missing_verb
 from headrace.support.limits import MOST_GROUPS
 from headrace.support.local_days import DAY, check_zone
 from headrace.support.terminal_text import printable
@@ -366,6 +366,7 @@ class Stream:
             >>> [step] = hr.testing.play(pairs, [given])
             >>> step.expect([{"caller": "ann", "number": "ann", "r_ts": 9}])
         """
+        _refuse_a_third(other, on)
         if isinstance(other, Table):
             return self._join_table(other, on, using, how, within=within, last=last)
         right = _node(other, "join")
@@ -448,6 +449,8 @@ class Stream:
             [1, 1, 1, 1, 1]
         """
         check_window_words(functions)
+        windows = {"window": window, "every": every, "last": last, "session": session, "offset": offset, "zone": zone}
+        check_option_words(self.columns, by=by, **windows)
         if sum(given is not None for given in (window, last, session)) != 1:
             raise QueryError(
                 "aggregate needs exactly one window: window='60 seconds' (time), last=100 (count)"
@@ -519,8 +522,8 @@ class Stream:
         Args:
             n: how many tuples of each group and window, at least 1.
             by: the columns whose values make a group. (): all tuples are one group.
-            order: expressions with directions, such as "distance asc, id". Nulls are last in both directions, NaN is
-                above the numbers, and the sequence decides between equal tuples.
+            order: expressions of columns, each with a direction, such as "distance asc, id". Nulls are last in both
+                directions, NaN is above the numbers, and the sequence decides between equal tuples.
             window: the length of time windows. Give `window` or `session`.
             every: the time from the beginning of one window to the next. None: `window`.
             session: the longest pause within a session.
@@ -638,7 +641,7 @@ class Stream:
             if name not in right.schema.names:
                 raise QueryError(
                     f"by names a column {name!r} that the other stream lacks; it has {', '.join(right.schema.names)};"
-                    " rename one of them with map"
+                    f" rename its column first, such as t.rename({{'old': {name!r}}})"
                 )
         limit = None if within is None else parse_duration(within, "within")
         return Stream(nodes.AsOf(self._node, right, grouped, limit, how == "left"))
@@ -1002,7 +1005,7 @@ class Stream:
         for name in by:
             self._demand_column(name, "by")
             if name == "ts":
-                raise QueryError("by cannot contain 'ts', the event time; map it to another column first")
+                raise QueryError("by cannot contain 'ts', the event time; copy it first: s.with_columns(time='ts')")
         if len(set(by)) != len(by):
             raise QueryError(f"by names a column twice; found {list(by)!r}")
         return tuple(by)
@@ -1325,10 +1328,10 @@ class Substreams:
                     f"the function that each was given uses another stream, {node.summary}; it may use only its argument;"
                     " join or unite the streams before the split"
                 )
-        if "substream" in (name.lower() for name in root.schema.names):
+        if taken := next((name for name in root.schema.names if name.lower() == "substream"), None):
             raise QueryError(
-                "each adds a column 'substream', and there is one already; rename it with map;"
-                f" found {', '.join(root.schema.names)}"
+                "each adds a column 'substream', and there is one already; rename it, such as"
+                f" t.rename({{{taken!r}: 'old_substream'}}); found {', '.join(root.schema.names)}"
             )
         return Stream(nodes.Each(self._node, self._rule, nodes.Body(self._body.leaf, root)))
 
@@ -1388,6 +1391,16 @@ def _node(stream: Stream, what: str) -> nodes.Node:
     if not isinstance(stream, Stream):
         raise QueryTypeError(f"{what} takes streams; found {describe_argument(stream)}; {_instead(stream)}")
     return stream._node
+
+
+def _refuse_a_third(other: Any, on: Any) -> None:
+    """Raise if `join` was given several streams, as a list or one after another."""
+    listed = isinstance(other, list | tuple) and any(isinstance(each, Stream | Table) for each in other)
+    if listed or isinstance(on, Stream | Table):
+        found = describe_argument(other) if listed else f"on={describe_argument(on)}"
+        raise QueryTypeError(
+            f"join takes one other stream or table at a time; found {found}; write a.join(b, ...).join(c, ...)"
+        )
 
 
 def _instead(given: Any) -> str:

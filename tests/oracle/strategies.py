@@ -149,6 +149,7 @@ def source_tables(r: random.Random, most: int = 120, disorder: int | None = None
 
 # --- queries -------------------------------------------------------------------------------------------------------
 
+CONSTANTS = ["1", "'constant'"]
 T = pa.types
 COMPARABLE = {
     "int": T.is_integer,
@@ -219,7 +220,7 @@ class Maker:
         return Part(part.stream.map(*keep, **new), part.inexact & set(keep))
 
     def values(self, part: Part) -> list[str]:
-        found = ["1", "'constant'", "epoch_ms(ts) % 5"]
+        found = [*CONSTANTS, "epoch_ms(ts) % 5"]
         for n in map(quoted, part.columns("int")):
             found += [f"{n} + 1", f"{n} % 7", f"coalesce({n}, -1)", f"{n} > 3", f"CASE WHEN {n} > 9 THEN 'hi' END"]
         for n in map(quoted, part.columns("float")):
@@ -461,6 +462,7 @@ class Maker:
         ]
         part = Part(part.stream.map(*names))
         values = self.values(part) + [f"{quoted(n)}" for n in part.columns() if n not in part.columns("list")]
+        values = [value for value in values if value not in CONSTANTS]  # they order nothing
         terms = [self.pick(values) + self.pick(("", " asc", " DESC")) for _ in range(self.pick((1, 2)))]
         window, every = self.pick([("5 seconds", None), ("10 seconds", "4 seconds"), ("7 seconds", "3 seconds")])
         over = self.pick(

@@ -298,7 +298,7 @@ def test_it_says_what_it_is_and_shares_slots() -> None:
         (
             {"by": ["w"]},
             QueryTypeError,
-            "by names 'w', which has type string in this stream and int64 in the other; cast",
+            "by names 'w', which has type string in this stream and int64 in the other; cast one of them",
         ),
     ],
 )

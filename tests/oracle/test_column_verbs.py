@@ -100,7 +100,9 @@ REFUSED = {
     "drop ts": (lambda s: s.drop("ts"), QueryError, "drop cannot drop 'ts': it is the event time"),
     "drop the unknown": (lambda s: s.drop("q"), QueryError, "drop names an unknown column 'q'; there are k, ts, x, b"),
     "drop a list": (lambda s: s.drop(["x", "k"]), QueryTypeError, "write the names without a list: drop('x', 'k')"),
-    "by several": (lambda s: s.distinct("k, x", "1 s"), QueryError, "pass each name as a separate argument: 'k', 'x'"),
+    "by several": (lambda s: s.distinct("k, x", "1 s"), QueryError, "write by=['k', 'x']"),
+    "drop several": (lambda s: s.drop("k, x"), QueryError, "pass each name as a separate argument: 'k', 'x'"),
+    "rename several": (lambda s: s.rename({"k, x": "y"}), QueryError, "s.rename({'k': 'new_k', 'x': 'new_x'})"),
     "by ts": (lambda s: s.distinct("ts", "1 s"), QueryError, "by cannot contain 'ts'"),
 }
 

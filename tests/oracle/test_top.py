@@ -276,6 +276,14 @@ def test_it_says_what_it_is() -> None:
         ({"order": "[v]"}, QueryTypeError, "which is a list.*; order by a field or an element of it"),
         ({"order": "sum(v)"}, ExpressionError, "aggregate"),
         ({"order": "v limit 3"}, ExpressionError, "order = 'v limit 3'"),
+        ({"order": "1"}, ExpressionError, "order = '1' orders by '1', which uses no column"),
+        ({"order": "v, pi()"}, ExpressionError, r"orders by 'pi\(\)', which uses no column"),
+        ({"order": "ascending"}, ExpressionError, "unknown column 'ascending'; there are ts, k, v$"),
+        (
+            {"order": "v + 1 ascending"},
+            ExpressionError,
+            r"a direction is asc or desc, not ascending; write 'v \+ 1 asc'",
+        ),
         ({"by": ["x"]}, QueryError, "unknown column 'x'"),
     ],
 )
@@ -289,7 +297,7 @@ def test_bad_arguments(given: dict[str, Any], error: type[hr.HeadraceError], wor
 def test_a_column_that_results_have_themselves(name: str) -> None:
     s = table_stream(as_table([(0, "a", 0)]), name="a").map("k", **{name: "v"})
     with pytest.raises(
-        QueryError, match=f"top cannot make a column '{name}'.*which every result .*map renames a column"
+        QueryError, match=rf"top cannot make a column '{name}'.*which every result .*: s\.drop\('{name}'\) or s\.rename"
     ):
         s.top(1, order="k", window="1 minute")
 

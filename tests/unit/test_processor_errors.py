@@ -449,7 +449,7 @@ ANOTHER = table_stream(THREE, name="another")
         (lambda: split().each(lambda t: t.join(logins(), on="l.n = r.n", within="1 second")), "uses another stream"),
         (lambda: split().each(lambda t: split().each(lambda u: t)), "uses another stream"),
         (lambda: split().each(lambda t: t.map("user", substream="n")), "adds a column 'substream', and there is one already; rename it"),
-        (lambda: split().each(lambda t: t.map("user", SubStream="n")), "adds a column 'substream'"),
+        (lambda: split().each(lambda t: t.map("user", SubStream="n")), "adds a column 'substream', and there is one already; rename it, such as t.rename"),
         (lambda: split().each(lambda t: None), "must return one stream; found None"),
         (lambda: split().each(lambda t: t.case("n > 1")), "must return one stream; found a tuple of 2, such as a stream"),
         (lambda: split().each(lambda t: t.split(2, by=["user"])), "must return one stream; found a stream that was split"),

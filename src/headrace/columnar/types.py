@@ -66,15 +66,18 @@ def check_names(names: Iterable[str]) -> None:
     _refuse_twins(names, "columns")
 
 
-def refuse_added_names(names: Iterable[str], added: Mapping[str, str], verb: str) -> None:
-    """Raise if a column has the name of a column that the verb adds. `added` maps those names to their meaning."""
+def refuse_added_names(
+    names: Iterable[str], added: Mapping[str, str], verb: str, instead: str = "choose another name"
+) -> None:
+    """Raise if a column has the name of a column that the verb adds.
+
+    added: those names with their meanings. instead: what to do, for the error.
+    """
     for name in names:
         own = fold_name(name)
         if own in added:
             subject = "it is" if name == own else f"{own!r}, from which it differs only in case, is"
-            raise QueryError(
-                f"{verb} cannot make a column {name!r}: {subject} {added[own]}; choose another name (map renames a column)"
-            )
+            raise QueryError(f"{verb} cannot make a column {name!r}: {subject} {added[own]}; {instead}")
 
 
 def fold_name(name: str) -> str:

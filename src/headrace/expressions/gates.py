@@ -16,7 +16,7 @@ from headrace.columnar.types import plain_type
 from headrace.errors import ExpressionError
 from headrace.expressions.geography import expand_distances
 from headrace.expressions.reserved_words import quote_columns, quoting_hint
-from headrace.expressions.sql_habits import column_hint, function_hint, syntax_hint
+from headrace.expressions.sql_habits import UNNESTING, column_hint, function_hint, syntax_hint
 from headrace.expressions.syntax_tree import (
     CACHED_ANSWERS,
     Tree,
@@ -27,6 +27,7 @@ from headrace.expressions.syntax_tree import (
     with_deep_recursion,
 )
 from headrace.support.argument_errors import describe_argument, instead_of_text
+from headrace.support.habits import USAGES
 
 _OF_THE_MOMENT = ("hash", "version", "current_localtime", "current_localtimestamp", "getenv", "query")
 # these plan SQL that can read the clock
@@ -75,7 +76,16 @@ _SHAPES = (
     exp.AtTimeZone,
     exp.Comprehension,
 )
-_FORBIDDEN = (exp.Query, exp.Window, exp.Placeholder, exp.Parameter, exp.Alias, exp.Command, exp.DDL, exp.DML)
+_FORBIDDEN = {
+    exp.Window: "a window function",
+    exp.Alias: "an alias",
+    exp.Query: "a subquery",
+    exp.Placeholder: "a parameter",
+    exp.Parameter: "a parameter",
+    exp.Command: "a statement",
+    exp.DDL: "a statement",
+    exp.DML: "a statement",
+}
 
 
 @dataclass(frozen=True)
@@ -122,35 +132,53 @@ def checked_tree(text: str, scopes: Mapping[str, pa.Schema], what: str, *, aggre
 def _parsed(text: str, scopes: Mapping[str, pa.Schema], what: str) -> Tree:
     """Parse a text. Columns that are SQL keywords, such as `end`, need no quotes if they are unambiguous."""
     try:
-        _check_shape(text, what)
+        _check_shape(text, text, what)
         return parse(text, what)
     except ExpressionError as error:
         quoted, names = quote_columns(text, scopes)
-        if not names:
-            raise ExpressionError(f"{error}{syntax_hint(text)}") from None
-        try:
-            _check_shape(quoted, what)
-            return parse(quoted, what)
-        except ExpressionError:
-            raise ExpressionError(f"{error}; {quoting_hint(names)}{syntax_hint(text)}") from None
+        told = f"{error}{quoting_hint(names)}"
+        if names:
+            try:
+                _check_shape(quoted, text, what)
+                return parse(quoted, what)
+            except _ForbiddenShape as refused:  # quotes do not help
+                told = str(refused)
+            except ExpressionError:
+                pass
+        raise ExpressionError(f"{told}{syntax_hint(text)}") from None
 
 
-def _check_shape(text: str, what: str) -> None:
+class _ForbiddenShape(ExpressionError):
+    """SQL that is not a scalar expression, such as a window function."""
+
+
+def _check_shape(sql: str, text: str, what: str) -> None:
+    """Raise if the SQL is not one scalar expression. `text`: the SQL as the user wrote it."""
     try:
-        parsed = sqlglot.parse(text, dialect="duckdb")
+        parsed = sqlglot.parse(sql, dialect="duckdb")
     except sqlglot.errors.SqlglotError as error:
         reason = str(error).splitlines()[0]
         raise ExpressionError(f"{what} = {text!r} is not an expression: {reason}") from None
     if len(parsed) != 1 or parsed[0] is None:
         raise ExpressionError(f"{what} = {text!r} must be exactly one expression")
     for node in parsed[0].walk():
-        if isinstance(node, _FORBIDDEN) or not isinstance(node, _SHAPES):
-            kind = type(node).__name__.lower()
-            msg = (
-                f"{what} = {text!r} is refused: it contains a {kind}; an expression may use columns, literals, operators"
-                " and functions, but no subquery, alias, statement, parameter or window function"
-            )
-            raise ExpressionError(msg)
+        if isinstance(node, tuple(_FORBIDDEN)) or not isinstance(node, _SHAPES):
+            raise _ForbiddenShape(f"{what} = {text!r} is refused: it contains {_refused_part(node)}")
+
+
+def _refused_part(node: object) -> str:
+    """Return what a forbidden part is, and what to write instead."""
+    if isinstance(node, exp.Window):
+        return (
+            "a window function (OVER), which expressions do not have; use `top` for ranks, such as"
+            f" {USAGES['top']}, or `aggregate` for sums"
+        )
+    kind = type(node).__name__.lower()
+    found = next((name for shape, name in _FORBIDDEN.items() if isinstance(node, shape)), f"the SQL clause {kind!r}")
+    return (
+        f"{found}; an expression may use columns, literals, operators and functions, but no subquery, alias, statement,"
+        " parameter or window function"
+    )
 
 
 _KINDS_REFUSED = {
@@ -169,6 +197,12 @@ def _check_node(node: Tree, text: str, what: str, *, aggregates: bool) -> None:
         raise ExpressionError(f"{what} = {text!r} is refused: it contains {_KINDS_REFUSED[kind]}")
     if kind == "FUNCTION":
         name = node["function_name"].lower()
+        if name in UNNESTING:
+            column = next(columns_of(node), ("items",))[-1]
+            raise ExpressionError(
+                f"{what} = {text!r} uses a function {name!r} that does not exist; write s.unnest({column!r}) to get one"
+                " tuple for each element"
+            )
         _check_function(name, text, what, aggregates=aggregates)
         if name in BY_NAME:
             _check_named(node, text, what)
@@ -208,14 +242,27 @@ def _check_columns(tree: Tree, scopes: Mapping[str, pa.Schema], text: str, what:
             _check_column(path, scopes[""], text, what)
         elif path[0].lower() not in scopes or len(path) < 2:
             msg = f"{what} = {text!r} names {'.'.join(path)!r}; in a join write l.column or r.column"
-            raise ExpressionError(msg)
+            raise ExpressionError(f"{msg}{_sides_hint(path, scopes)}")
         else:
             _check_column(path[1:], scopes[path[0].lower()], text, what)
 
 
+def _sides_hint(path: Sequence[str], scopes: Mapping[str, pa.Schema]) -> str:
+    """Return how to write a column without a side, or with another name for the side, or an empty text."""
+    for rest in (path, path[1:]):
+        sides = [side for side, schema in scopes.items() if rest and _has_column(schema, rest[0])]
+        if sides:
+            return f", here {' or '.join('.'.join((side, *rest)) for side in sides)}"
+    return ""
+
+
+def _has_column(schema: pa.Schema, name: str) -> bool:
+    return name.lower() in {column.lower() for column in schema.names}
+
+
 def _check_column(path: Sequence[str], schema: pa.Schema, text: str, what: str) -> None:
     name = path[0]
-    if name.lower() not in {column.lower() for column in schema.names}:
+    if not _has_column(schema, name):
         raise ExpressionError(
             f"{what} = {text!r} names an unknown column {name!r}; there are {', '.join(schema.names)}"
             f"{column_hint(path, schema, text)}"

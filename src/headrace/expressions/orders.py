@@ -14,6 +14,7 @@ from headrace.expressions.gates import Expression, parse_scalar
 from headrace.support.argument_errors import describe_argument
 
 _OPENING = (TokenType.L_PAREN, TokenType.L_BRACKET, TokenType.L_BRACE)
+_SPELLED_OUT = {"ascending": "asc", "descending": "desc"}
 _CLOSING = (TokenType.R_PAREN, TokenType.R_BRACKET, TokenType.R_BRACE)
 
 
@@ -72,7 +73,21 @@ def _term(text: str, tokens: list[Token], schema: pa.Schema, what: str) -> Order
         tokens = tokens[:-1]
     if not tokens:
         raise ExpressionError(f"{what} = {text!r} has an empty term; expected expressions, such as 'distance asc, id'")
-    found = parse_scalar(_text(text, tokens), schema, what)
+    try:
+        found = parse_scalar(_text(text, tokens), schema, what)
+    except ExpressionError:
+        short = _SPELLED_OUT.get(tokens[-1].text.lower()) if len(tokens) > 1 else None
+        if short is None:
+            raise
+        instead = f"{_text(text, tokens[:-1])} {short}"
+        raise ExpressionError(
+            f"{what} = {text!r} is not an order: a direction is asc or desc, not {tokens[-1].text}; write {instead!r}"
+        ) from None
+    if not found.columns:
+        raise ExpressionError(
+            f"{what} = {text!r} orders by {found.text!r}, which uses no column, so all tuples are equal; write columns or"
+            " expressions of them, such as 'distance asc, id'"
+        )
     if pa.types.is_nested(found.type):
         msg = (
             f"{what} = {text!r} orders by {found.text!r}, which is a {found.type}; order by a field or an element of it"

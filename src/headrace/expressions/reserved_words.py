@@ -39,8 +39,8 @@ def quote_columns(text: str, scopes: Mapping[str, pa.Schema]) -> tuple[str, list
 
 
 def quoting_hint(names: Iterable[str]) -> str:
-    """Return a hint to quote columns that are SQL keywords."""
-    return "; ".join(f"{name!r} is an SQL keyword; quote the column: {duck.quote(name)}" for name in names)
+    """Return a hint to quote columns that are SQL keywords, or an empty text."""
+    return "".join(f"; {name!r} is an SQL keyword; quote the column: {duck.quote(name)}" for name in names)
 
 
 def _is_word_of_sql(token: Token, text: str) -> bool:

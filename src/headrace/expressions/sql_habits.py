@@ -30,6 +30,8 @@ SAME_MEANING = {  # functions of other dialects: how DuckDB writes them
     "locate": "instr(a, 'part')",
     "get_json_object": "json_extract_string(a, '$.b')",
 }
+UNNESTING = frozenset(["unnest", "explode", "explode_outer", "posexplode", "posexplode_outer"])
+_PREFIXES = re.compile(r"^(?:[lr]_)+(?=.)")
 _INFIX = re.compile(r"\b(rlike|regexp)\b", re.IGNORECASE)
 
 
@@ -51,4 +53,20 @@ def column_hint(path: Sequence[str], schema: pa.Schema, text: str) -> str:
         columns = {column.lower(): column for column in schema.names}
         found = columns.get("_".join(path[:2]).lower()) or columns.get(path[1].lower())
         return f"; after a join it is {found}" if found else ""
+    if hint := prefix_hint(name, schema.names):
+        return hint
     return f"; text has single quotes, such as '{name}'" if f'"{name}"' in text else ""
+
+
+def prefix_hint(name: str, columns: Sequence[str]) -> str:
+    """Return the columns that differ from an unknown name only in case or in prefixes of joins, or an empty text."""
+    if twin := next((column for column in columns if column.lower() == name.lower()), None):
+        return f"; did you mean {twin}?"
+    found = [column for column in columns if _without_prefixes(column) == _without_prefixes(name)]
+    if not found:
+        return ""
+    return f"; did you mean {' or '.join(found)}? A join adds l_ or r_ to names of both sides, except those in using"
+
+
+def _without_prefixes(name: str) -> str:
+    return _PREFIXES.sub("", name.lower())

@@ -34,7 +34,7 @@ def with_deep_recursion(check: Callable[P, R]) -> Callable[P, R]:
             try:
                 return check(*args, **kwargs)
             except RecursionError:
-                msg = f"an expression is nested too deeply: {str(args[0])[:60]!r}...; compute parts of it as columns with map"
+                msg = f"an expression is nested too deeply: {str(args[0])[:60]!r}...; compute parts of it as columns with with_columns"
                 raise ExpressionError(msg) from None
             finally:
                 sys.setrecursionlimit(usual)

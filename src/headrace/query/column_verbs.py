@@ -14,6 +14,7 @@ from headrace import expressions
 from headrace.columnar.duck import quote
 from headrace.columnar.types import EVENT_TIME, TS, refuse_added_names
 from headrace.errors import QueryError, QueryTypeError
+from headrace.expressions.sql_habits import prefix_hint
 from headrace.query import nodes
 from headrace.support.argument_errors import argument_kind, describe_argument, is_foreign_expression
 
@@ -87,9 +88,8 @@ def check_column(name: str, schema: pa.Schema, verb: str) -> None:
         raise QueryError(
             f"{verb} takes no '*'; use s.with_columns(new='a + 1') for all columns and a new one, s.drop('a') for all but some"
         )
-    raise QueryError(
-        f"{verb} names an unknown column {name!r}; there are {', '.join(schema.names)}{_instead_of_text(name, verb)}"
-    )
+    hint = _instead_of_text(name, verb) or prefix_hint(name, schema.names)
+    raise QueryError(f"{verb} names an unknown column {name!r}; there are {', '.join(schema.names)}{hint}")
 
 
 def passed_column(schema: pa.Schema, name: str) -> expressions.Expression:
@@ -113,13 +113,30 @@ def _others(node: nodes.Node) -> list[str]:
 
 def _instead_of_text(name: str, verb: str) -> str:
     """Return a hint for a text that looks like several columns or an expression."""
-    names = [part.strip() for part in name.split(",")]
-    if len(names) > 1 and all(map(_is_plain, names)):
-        return f"; pass each name as a separate argument: {', '.join(map(repr, names))}"
+    if names := listed_names(name):
+        return _several(names, verb) or f"; pass each name as a separate argument: {', '.join(map(repr, names))}"
     if verb in COMPUTING and (found := _ALIASED.match(name)):
         return f"; a computed column is a keyword: s.{verb}({found[2]}={found[1]!r})"
     if verb in COMPUTING and not _is_plain(name):
         return f"; a computed column is a keyword: s.{verb}(new={name!r})"
+    return ""
+
+
+def listed_names(text: str) -> list[str]:
+    """Return the names in a text such as "a, b", or an empty list if it is not a list of names."""
+    names = [part.strip() for part in text.split(",")]
+    return names if len(names) > 1 and all(map(_is_plain, names)) else []
+
+
+def _several(names: Sequence[str], verb: str) -> str:
+    """Return how a verb that takes no separate arguments takes several columns; empty for other verbs."""
+    if verb == "by":
+        return f"; write by={list(names)!r}"
+    if verb == "unnest":
+        return f"; write one unnest for each column: s{''.join(f'.unnest({name!r})' for name in names)}"
+    if verb == "rename":
+        entries = ", ".join(f"{name!r}: {'new_' + name!r}" for name in names)
+        return f"; write one entry for each column: s.rename({{{entries}}})"
     return ""
 
 
@@ -143,5 +160,5 @@ def _instead_of_name(given: object, verb: str) -> str:
     if verb in COMPUTING and isinstance(given, dict):
         return f"; new columns are keywords with SQL text: s.{verb}('kept', new='a + 1')"
     if isinstance(given, list | tuple) and given and all(isinstance(name, str) for name in given):
-        return f"; write the names without a list: {verb}({', '.join(map(repr, given))})"
+        return _several(given, verb) or f"; write the names without a list: {verb}({', '.join(map(repr, given))})"
     return "; such as 'caller'"

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace import expressions
+from headrace.columnar import duck
 from headrace.columnar.types import (
     BOUNDS,
     EVENT_TIME,
@@ -235,7 +236,9 @@ class Union(Node):
         for other in (s.schema for s in self.streams[1:]):
             if not first.equals(other):
                 found = f"found ({_columns(first)}) and ({_columns(other)})"
-                raise QueryTypeError(f"union needs streams with the same schema; {found}; use map to align them")
+                raise QueryTypeError(
+                    f"union needs streams with the same schema; {found}; use select, rename or with_columns to align them"
+                )
 
     @property
     def inputs(self) -> tuple[Node, ...]:
@@ -375,8 +378,10 @@ def common_type(what: str, name: str, left: pa.Schema, right: pa.Schema) -> pa.D
         return one
     if (found := wider_type(one, other)) is not None:
         return found
+    kind = duck.type_of(f"SELECT {duck.quote(name)} FROM {duck.TUPLES}", {duck.TUPLES: right.empty_table()})
     raise QueryTypeError(
-        f"{what} names {name!r}, which has type {one} in this stream and {other} in the other; cast one with map"
+        f"{what} names {name!r}, which has type {one} in this stream and {other} in the other; cast one of them, such as"
+        f" s.with_columns({name}='CAST({name} AS {kind})')"
     )
 
 
@@ -496,7 +501,8 @@ class Aggregation(Unary):
     def __post_init__(self) -> None:
         if not self.functions:
             raise QueryError("aggregate has no function; give at least one, such as calls='count(*)'")
-        refuse_added_names([*self.by, *(name for name, _ in self.functions)], self.added, "aggregate")
+        refuse_added_names(self.by, self.added, "aggregate", _rename_first(self.by, self.added))
+        refuse_added_names((name for name, _ in self.functions), self.added, "aggregate")
         _check_names(self.schema.names, self.input)
 
     @property
@@ -612,7 +618,8 @@ class Top(Unary):
     order: tuple[expressions.OrderTerm, ...]
 
     def __post_init__(self) -> None:
-        refuse_added_names((name for name in self.input.schema.names if name != TS), RANKED, "top")
+        names = [name for name in self.input.schema.names if name != TS]
+        refuse_added_names(names, RANKED, "top", _rename_first(names, RANKED, self.by))
         _check_names(self.schema.names, self.input)
 
     @property
@@ -767,6 +774,18 @@ def _check_names(names: Iterable[str], input: Node) -> None:
     """Raise if a column name of a result is not allowed; the compiler's own column `__substream` is exempt."""
     hidden = SUBSTREAM in input.schema.names
     check_names(name for name in names if not (hidden and name == SUBSTREAM))
+
+
+def _rename_first(names: Iterable[str], added: Mapping[str, str], kept: Sequence[str] | None = None) -> str:
+    """Return how to make room for the columns that a verb adds.
+
+    kept: the columns that the verb needs; only others can be dropped. None: it needs all of them.
+    """
+    taken = [name for name in names if fold_name(name) in added]
+    renames = ", ".join(f"{name!r}: {'old_' + name!r}" for name in taken)
+    if kept is None or not set(taken).isdisjoint(kept):
+        return f"choose another name first: s.rename({{{renames}}})"
+    return f"drop or rename the columns first: s.drop({', '.join(map(repr, taken))}) or s.rename({{{renames}}})"
 
 
 # --- splits ------------------------------------------------------------------------------------------------------------

@@ -17,10 +17,12 @@ from headrace.columnar.duck import quote
 from headrace.columnar.types import TS
 from headrace.errors import QueryError, QueryTypeError
 from headrace.query import nodes
-from headrace.query.column_verbs import passed_column
+from headrace.query.column_verbs import listed_names, passed_column
 from headrace.support.argument_errors import describe_argument, is_foreign_expression
 
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*\Z", re.IGNORECASE)
+_EQUAL = re.compile(r"(\w+)\s*==?\s*\1")
+_AND = re.compile(r"\s+and\s+", re.IGNORECASE)
 _CASTS = {pa.int64(): "BIGINT", pa.float64(): "DOUBLE"}  # the common types of columns of different types
 
 
@@ -37,9 +39,11 @@ def using_columns(using: str | Sequence[str] | None, left: pa.Schema, right: pa.
     for name in names:
         for side, schema in (("left", left), ("right", right)):
             if name not in schema.names:
+                listed = listed_names(name)
+                rename = "rename one of them with rename, or write the condition: on='l.a = r.b'"
                 raise QueryError(
                     f"using names a column {name!r} that the {side} side lacks; it has {', '.join(schema.names)};"
-                    " rename one of them with rename, or write the condition: on='l.a = r.b'"
+                    f" {f'write using={listed!r}' if listed else rename}"
                 )
         if name == TS:
             raise QueryError(
@@ -76,11 +80,18 @@ def _check_on(on: str | None, left: pa.Schema, right: pa.Schema) -> None:
         raise QueryTypeError(
             f"on is SQL text over l and r; found {describe_argument(on)}; such as on='l.a = r.b', or using='k'"
         )
-    names = list(on) if isinstance(on, list | tuple) else [on]
-    if names and all(isinstance(name, str) and name in left.names and name in right.names for name in names):
+    names = list(on) if isinstance(on, list | tuple) else _equal_names(on) or [on]
+    shared = (set(left.names) & set(right.names)) - {TS}
+    if names and all(isinstance(name, str) and name in shared for name in names):
         equal = " and ".join(f"l.{_shown(name)} = r.{_shown(name)}" for name in names)
         wanted = names[0] if len(names) == 1 else names
         raise QueryError(f"on is a condition over l and r; found {on!r}; write using={wanted!r}, or on={equal!r}")
+
+
+def _equal_names(on: str) -> list[str]:
+    """Return the names in a condition such as "a = a and b = b", or an empty list for any other condition."""
+    parts = [_EQUAL.fullmatch(part) for part in _AND.split(on.strip())] if isinstance(on, str) else []
+    return [part[1] for part in parts if part] if all(parts) else []
 
 
 def once(node: nodes.Join | nodes.TableJoin, using: Sequence[str], how: str) -> nodes.Node:

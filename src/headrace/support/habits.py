@@ -159,6 +159,16 @@ def check_window_words(functions: Mapping[str, Any]) -> None:
             raise QueryTypeError(f"aggregate has no {name}=; found {given!r}; write {WINDOW_WORDS[name]}={given!r}")
 
 
+def check_option_words(columns: Iterable[str], **options: Any) -> None:
+    """Refuse a function that was given to `aggregate` under the name of an option. `columns`: names that `by` may have."""
+    for name, given in options.items():
+        if isinstance(given, str) and "(" in given and given not in columns:
+            raise QueryTypeError(
+                f"{name}= is an option of aggregate, so no result can be called {name!r}; found {name}={given!r}; choose"
+                f" another name and rename the result: {name}_value={given!r} and .rename({{'{name}_value': {name!r}}})"
+            )
+
+
 def _is_duration(given: Any) -> bool:
     try:
         return parse_duration(given, "") > 0

@@ -118,7 +118,12 @@ def _named_columns(rows: Rows) -> list[str]:
         raise QueryTypeError(f"expect takes a list of dicts by column; found {describe_argument(rows)}")
     if not len(rows):
         return []
-    if not isinstance(rows[0], Mapping) or not rows[0]:
+    if rows[0] == {}:
+        raise QueryTypeError(
+            "expect got [{}], and a dict without columns checks nothing; name the columns to compare, such as"
+            " {'k': 'a', 'n': 2}; an empty list, expect([]), expects no results"
+        )
+    if not isinstance(rows[0], Mapping):
         raise QueryTypeError(
             f"expect takes dicts by column, such as {{'k': 'a', 'n': 2}}; found {describe_argument(rows[0])}"
         )

@@ -131,7 +131,12 @@ def end() -> EndStep:
 
 def check_steps(steps: Sequence[PlayStep]) -> list[PlayStep]:
     """Return the steps of a play; raise if one is no step, or comes after the end."""
-    if isinstance(steps, PlayStep) or not isinstance(steps, Sequence):
+    if isinstance(steps, PlayStep):
+        raise QueryTypeError(
+            f"steps must be a list of epoch(...), restart(...) and end(); found one step, {steps.text}; put it into a list:"
+            " play(query, [...])"
+        )
+    if not isinstance(steps, Sequence):
         raise QueryTypeError(
             f"steps must be a list of epoch(...), restart(...) and end(); found {describe_argument(steps)}"
         )

@@ -13,21 +13,20 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
-import duckdb
 import pyarrow as pa
 
-from headrace.columnar import duck
-from headrace.columnar.types import TS, plain_type
+from headrace.columnar.types import TS
 from headrace.errors import QueryError, QueryTypeError
 from headrace.support.argument_errors import describe_argument
 from headrace.support.event_time import to_micros
+from headrace.testing.type_texts import type_of_text
 
 Rows: TypeAlias = pa.Table | Sequence[Sequence[Any] | Mapping[str, Any]]
 Columns: TypeAlias = Mapping[str, str | pa.DataType] | pa.Schema
 
 
 def column_types(columns: Columns, what: str) -> pa.Schema:
-    """Return columns given as {name: type}; a type is an Arrow type, its name, or a type of DuckDB's SQL."""
+    """Return columns given as {name: type}; a type is an Arrow type or its name in Arrow, Spark or DuckDB."""
     if isinstance(columns, pa.Schema):
         return columns
     if not isinstance(columns, Mapping):
@@ -45,25 +44,13 @@ def _type(kind: Any, name: Any, what: str) -> pa.DataType:
         )
     if isinstance(kind, pa.DataType):
         return kind
-    found = _type_of_text(kind, name) if isinstance(kind, str) else None
+    found = type_of_text(kind, name) if isinstance(kind, str) else None
     if found is None:
         raise QueryTypeError(
             f"the type of column {name!r} of {what} must be an Arrow type, such as pa.int64(), or its name, such as 'string',"
-            f" 'int64', 'double', 'bool', or a type of DuckDB, such as 'decimal(10, 2)'; found {kind!r:.80}"
+            f" 'int64', 'double', 'bool', or a type of DuckDB, such as 'decimal(10, 2)' or 'varchar[]'; found {kind!r:.80}"
         )
     return found
-
-
-def _type_of_text(text: str, name: str) -> pa.DataType | None:
-    """Return the type with this name, in Arrow or else in DuckDB; name: of the column, for errors."""
-    try:
-        return pa.type_for_alias(text)
-    except ValueError:
-        pass
-    try:
-        return plain_type(duck.run_select(f"SELECT CAST(NULL AS {text}) AS c", {}).schema.field("c").type, name)
-    except duckdb.Error:
-        return None
 
 
 def typed_table(rows: Rows, schema: pa.Schema, what: str, *, sparse: bool = True) -> pa.Table:
@@ -154,6 +141,8 @@ def _altered(given: Any, stored: Any) -> bool:
     if isinstance(stored, dict):
         return given is not None and not isinstance(given, Mapping)
     if isinstance(stored, list | tuple):
+        if isinstance(given, str | bytes | bytearray):
+            raise TypeError(f"Arrow would take it apart; write a list, such as {[given]!r:.80}")
         items = given.items() if isinstance(given, Mapping) else given
         return any(map(_altered, items, stored))
     if type(stored) is dt.date:

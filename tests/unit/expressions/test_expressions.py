@@ -217,8 +217,8 @@ def test_a_predicate_must_fit_the_types(stream: Stream, text: str) -> None:
 @pytest.mark.parametrize(
     ("on", "message"),
     [
-        ("k = 1", "names 'k'; in a join write l.column or r.column"),
-        ("a.k = r.k", "names 'a.k'; in a join write l.column or r.column"),
+        ("k = 1", "names 'k'; in a join write l.column or r.column, here l.k or r.k"),
+        ("a.k = r.k", "names 'a.k'; in a join write l.column or r.column, here l.k or r.k"),
         ("l = r", "in a join write l.column or r.column"),
         ("l.nosuch = r.k", f"unknown column 'nosuch'; there are {COLUMNS}"),
         ("l.k", "must be true or false"),

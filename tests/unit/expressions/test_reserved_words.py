@@ -68,6 +68,16 @@ def test_where_a_word_is_ambiguous_the_error_says_to_quote_it(text: str, hint: s
     assert str(told.value).endswith(f"; {hint}")
 
 
+@pytest.mark.parametrize("text", ["row_number() over (partition by end)", "end > (select 1)", "k as end"])
+def test_no_quotes_are_suggested_where_they_do_not_help(text: str) -> None:
+    with pytest.raises(
+        ExpressionError, match=r"is refused: it contains (a window function|a subquery|an alias)"
+    ) as told:
+        EVENTS.filter(text)
+    assert "quote the column" not in str(told.value) and repr(text) in str(told.value)
+    assert type(told.value) is ExpressionError
+
+
 def test_a_text_that_is_refused_stays_refused() -> None:
     for text in ("select 1", "end; drop table t", "(select 1) > end", "at over ()"):
         with pytest.raises(ExpressionError):

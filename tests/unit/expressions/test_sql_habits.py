@@ -9,7 +9,7 @@ import pytest
 
 from headrace.errors import ExpressionError, QueryError
 from headrace.expressions.gates import allowed_functions
-from headrace.expressions.sql_habits import SAME_MEANING
+from headrace.expressions.sql_habits import SAME_MEANING, prefix_hint
 from headrace.stream import Stream
 from headrace.testing import table_stream
 
@@ -55,6 +55,26 @@ def test_an_aggregate_says_what_to_write() -> None:
 def test_columns_behind_a_join_have_other_names(text: str, hint: str) -> None:
     with pytest.raises(ExpressionError, match=re.escape(hint) + "$"):
         joined().filter(text)
+
+
+@pytest.mark.parametrize(
+    ("columns", "name", "hint"),
+    [
+        (
+            ["ts", "l_ts", "k"],
+            "l_k",
+            "; did you mean k? A join adds l_ or r_ to names of both sides, except those in using",
+        ),
+        (["ts", "l_k", "r_k"], "k", "; did you mean l_k or r_k? A join adds"),
+        (["ts", "l_l_k", "l_r_k", "r_k"], "K", "; did you mean l_l_k or l_r_k or r_k? A join adds"),
+        (["ts", "k"], "K", "; did you mean k?"),
+        (["ts", "l_", "r"], "r_", ""),
+        (["ts", "level"], "evel", ""),
+    ],
+)
+def test_prefixes_of_joins(columns: list[str], name: str, hint: str) -> None:
+    found = prefix_hint(name, columns)
+    assert found.startswith(hint) and bool(found) == bool(hint)
 
 
 @pytest.mark.parametrize("how", ["anti", "left_anti", "leftanti", "left anti"])

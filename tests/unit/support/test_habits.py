@@ -43,6 +43,8 @@ def test_an_answer_says_what_to_write(habit: str) -> None:
         "needs none",
         "by itself",
         "convert it: ",
+        "choose another name",
+        "did you mean ",
         "pass each name as a separate argument: ",
         "are `l` and `r`",
     )
@@ -63,6 +65,22 @@ def test_a_column_comes_before_a_habit() -> None:
     s = habits.s.rename({"x": "count"})
     with pytest.raises(NoSuchVerb, match="has no attribute for column 'count': write columns as SQL text"):
         s.count
+
+
+@pytest.mark.parametrize("option", ["by", "window", "every", "last", "session", "offset", "zone"])
+def test_no_result_of_aggregate_is_called_like_an_option(option: str) -> None:
+    message = (
+        rf"^{option}= is an option of aggregate, so no result can be called '{option}'; found {option}='max\(x\)'; "
+    )
+    with pytest.raises(QueryTypeError, match=message):
+        habits.s.aggregate(**{option: "max(x)"}, n="count(*)")  # type: ignore[arg-type]
+    renamed = habits.s.aggregate(last=3, new="max(x)").rename({"new": option})
+    assert renamed.columns == ["ts", option]
+
+
+def test_a_group_may_have_the_name_of_a_call() -> None:
+    counts = habits.s.rename({"x": "count(1)"}).aggregate(by="count(1)", last=3, n="count(*)")
+    assert counts.columns == ["ts", "count(1)", "n"]
 
 
 def test_unknown_names() -> None:

@@ -290,6 +290,7 @@ def test_doubles_are_compared_with_a_tolerance() -> None:
         ([{"k": "a"}, {"k": "a", "ts": 1}], "row 1 of the expected rows has an unknown column 'ts'"),
         ([{"k": "a", "ts": 1}, {"ts": 1}], "row 1 of the expected rows has no column 'k'"),
         ([("a",)], "expect takes dicts by column, such as {'k': 'a', 'n': 2}; found a tuple ('a',)"),
+        ([{}], "expect got [{}], and a dict without columns checks nothing; name the columns to compare, such as"),
         ({"k": "a"}, "expect takes a list of dicts by column; found a dict"),
         (3, "expect takes a list of dicts by column; found 3"),
     ],
@@ -325,7 +326,9 @@ def test_an_expectation_that_cannot_be_met(expected: Any, message: str) -> None:
         ([t.end(), t.epoch()], "step 1, epoch(), comes after end()"),
         ([t.end(), t.end()], "step 1, end(), comes after end()"),
         ([t.end], "step 0 must be epoch(...), restart(...) or end(); found the function end"),
-        (t.end(), "steps must be a list of epoch(...), restart(...) and end()"),
+        (t.end(), "steps must be a list of epoch(...), restart(...) and end(); found one step, end(); put it into a list: "),
+        (t.epoch(calls=[(1, "a")]), "steps must be a list of epoch(...), restart(...) and end(); found one step, epoch(calls: 1"),
+        (5, "steps must be a list of epoch(...), restart(...) and end(); found 5"),
         ([t.epoch(), t.restart(query="q")], "a query is a stream; found 'q'"),
     ],
 )  # fmt: skip
@@ -333,6 +336,65 @@ def test_a_wrong_step_is_named(steps: Any, message: str) -> None:
     with pytest.raises(hr.HeadraceError) as told:
         t.play(zoned(CALLS), steps)
     assert str(told.value).startswith(message)
+
+
+LISTS = t.source(
+    "lists", {"tags": "varchar[]", "codes": "int64[]", "deep": "varchar[][]", "by_name": "map(varchar, varchar[])"}
+)
+
+
+@pytest.mark.parametrize(
+    ("row", "column"),
+    [
+        ({"tags": "xyz"}, "tags"),
+        ({"codes": b"xyz"}, "codes"),
+        ({"deep": [["a"], "xyz"]}, "deep"),
+        ({"by_name": {"a": "xyz"}}, "by_name"),
+    ],
+)
+def test_a_text_is_no_list(row: dict[str, Any], column: str) -> None:
+    with pytest.raises(hr.errors.QueryTypeError) as told:
+        t.play(LISTS, [t.epoch(lists=[{"ts": 1}, {"ts": 1, **row}])])
+    assert str(told.value).startswith(f"row 1 of 'lists' in step 0: column {column!r} must be ")
+    assert "Arrow would take it apart; write a list, such as [" in str(told.value)
+    (step,) = t.play(LISTS.select("tags"), [t.epoch(lists=[{"ts": 1, "tags": ["xyz"]}])])
+    step.expect([{"tags": ["xyz"]}])
+
+
+KINDS = [
+    *(pa.list_(pa.string()), pa.list_(pa.list_(pa.float64())), pa.map_(pa.string(), pa.list_(pa.int32()))),
+    pa.struct([("a", pa.int64()), ("b", pa.list_(pa.struct([("c", pa.string()), ("d", pa.bool_())])))]),
+    *(pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.date32(), pa.time64("us"), pa.decimal128(38, 0), pa.uint8()),
+    *(pa.binary(), pa.float32(), pa.list_(pa.timestamp("us", "UTC")), pa.map_(pa.date32(), pa.decimal128(5, 2))),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_type_as_a_stream_shows_it(kind: pa.DataType) -> None:
+    shown = t.source("s", {"k": kind}).schema.field("k").type
+    assert t.source("s", {"k": str(shown)}).schema.field("k").type == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("array<string>", pa.list_(pa.string())),
+        ("list<string>", pa.list_(pa.string())),
+        ("map<string,int>", pa.map_(pa.string(), pa.int32())),
+        ("struct<a:int,b:array<decimal(10,2)>>", pa.struct([("a", pa.int32()), ("b", pa.list_(pa.decimal128(10, 2)))])),
+        (" varchar[] ", pa.list_(pa.string())),
+    ],
+)
+def test_types_of_spark_and_duckdb(text: str, kind: pa.DataType) -> None:
+    assert t.source("s", {"k": text}).schema.field("k").type == kind
+
+
+@pytest.mark.parametrize(
+    "text", ["list<strng>", "list<>", "list<string, string>", "map<string>", "struct<a>", "struct<>", "array<"]
+)
+def test_a_nested_type_that_does_not_exist(text: str) -> None:
+    with pytest.raises(hr.errors.QueryTypeError, match=r"or a type of DuckDB, such as .* or 'varchar\[\]'; found "):
+        t.source("s", {"k": text})
 
 
 @pytest.mark.parametrize(
