@@ -167,7 +167,7 @@ WRONG: dict[str, tuple[Do, dict[str, Any], list[str]]] = {
     "early ts": (
         column("ts", lambda t: pa.array([NOON - dt.timedelta(days=1)] * t.num_rows, TS)),
         {},
-        ["2025-12-31 12:00:00", "before", "caused", "another column"],
+        ["2025-12-31 12:00:00", "before", "its cause", "another column"],
     ),
     "unknown output": (
         lambda t, s: {"c": t},
@@ -221,7 +221,7 @@ def test_a_processor_that_does_wrong_is_named_with_substream_and_times(wrong: st
         ({"open": lambda self, i, n: helper(THREE)}, ["Mine", "open", "substream 0", "nobody has it"]),
         ({"every": "1 second", "tick": lambda self, t, s: 1 / 0}, ["tick", "12:00:01", "ZeroDivisionError"]),
         ({"end": lambda self, t, s: 1 / 0}, ["end", "substream 0", "12:00:02", "ZeroDivisionError"]),
-        ({"end": lambda self, t, s: THREE}, ["end", "12:00:02", "12:00:00", "before", "caused"]),
+        ({"end": lambda self, t, s: THREE}, ["end", "12:00:02", "12:00:00", "before", "its cause"]),
     ],
 )
 def test_other_methods_that_do_wrong(attributes: dict[str, Any], words: list[str], tmp_path: Path) -> None:
