@@ -23,7 +23,7 @@ from headrace_bench import answers, report, roads, split, systems
 from headrace_bench.measure import Spread
 from headrace_bench.roads import BALANCE, BATCH, EXPENSES, NOTHING, OWN, REPORT, ROUND, TRAVEL, Roads
 from headrace_bench.running import OK, Outcome, judged
-from headrace_bench.split import BASE, DEAR, ONE_FILE, PARQUET, SORTED, SPARK, Size
+from headrace_bench.split import BASE, EXPENSIVE, ONE_FILE, PARQUET, SORTED, SPARK, Size
 from headrace_bench.systems import headrace_job, spark_split
 from headrace_bench.systems.headrace_processors import CountByType
 from headrace_bench.task import Case, Query
@@ -284,7 +284,7 @@ def test_an_engine_is_held_to_a_number_of_splitters():
 
 def test_variants_are_what_the_claims_are_about():
     names = {variant.name: variant for variant in split.variants(split.FULL)}
-    assert {BASE, "q = 512", ONE_FILE, DEAR, PARQUET, SPARK, SORTED} <= set(names)
+    assert {BASE, "q = 512", ONE_FILE, EXPENSIVE, PARQUET, SPARK, SORTED} <= set(names)
     assert {variant.roads.tuples for variant in names.values()} == {split.FULL.per_epoch * 9}
     assert names["q = 512"].roads.keys == 512 and names[ONE_FILE].roads.files == 1
     assert names[PARQUET].roads == names[SPARK].roads == names[SORTED].roads
@@ -294,7 +294,7 @@ def test_variants_are_what_the_claims_are_about():
 
 
 def test_claims_and_ratios_follow_from_the_rates(tmp_path: Path):
-    rates = {BASE: (8e6, 0.3), "q = 16": (3e6, 0.5), ONE_FILE: (6e6, 0.3), DEAR: (5e6, 0.39)}
+    rates = {BASE: (8e6, 0.3), "q = 16": (3e6, 0.5), ONE_FILE: (6e6, 0.3), EXPENSIVE: (5e6, 0.39)}
     rates |= {PARQUET: (4e6, 0.4), SPARK: (1e6, 2.0), SORTED: (5e5, 4.0)}
     right, found = answers.Answer(5, "aa"), []
     for variant in split.variants(TINY):

@@ -38,6 +38,7 @@ SHARED = {
     "headrace.expressions": "what the user wrote, checked: its SQL and its type",
     "headrace.expressions.aggregates": "as above; partials are not looked at by the reference",
     "headrace.expressions.gates": "as above",
+    "headrace.expressions.geography": "as above: the SQL of haversine_km, which tests compare with a formula of their own",
     "headrace.expressions.bound_expression": "of native",
     "headrace.expressions.casts": "of native",
     "headrace.expressions.number_functions": "of native",
