@@ -2,6 +2,10 @@
 
 The second signal raises KeyboardInterrupt. For some seconds after it, further signals do not interrupt the cleanup, and
 errors of interrupted calls to Spark are not logged (`StopRequest.insisted`).
+
+Invariant: an interrupt of a command is never lost. Python discards an exception that is raised in the callback of a weak
+reference or in `__del__`, where a signal may arrive too; such an interrupt is raised again. Where compiled code
+discards it without a word, the next step of the command notices.
 """
 
 from __future__ import annotations
@@ -10,6 +14,8 @@ import atexit
 import logging
 import os
 import signal
+import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.run.run import Run
 
 DEAF = 5.0  # seconds for cleanup, in which further signals have no effect
+SOON = 0.05  # seconds until a discarded interrupt is raised again
 STOPPED = 128 + signal.SIGINT  # exit code of an interrupted command, as shells report it
 
 
@@ -44,12 +51,21 @@ class StopRequest:
             self._insisted = now
             raise KeyboardInterrupt
 
+    def raise_again(self) -> None:
+        """Raise in the main thread once more, soon: not here, because the exception would be discarded here too."""
+        self._insisted = -DEAF
+        number = threading.main_thread().ident
+        assert number is not None
+        again = threading.Timer(SOON, signal.pthread_kill, (number, signal.SIGINT))
+        again.daemon = True
+        again.start()
+
 
 @contextmanager
 def end_by_interrupt() -> Iterator[StopRequest]:
     """Let each ending signal raise KeyboardInterrupt, as Ctrl-C does."""
     stop = StopRequest()
-    with handle_signals(stop.insist), _without_py4j(stop):
+    with handle_signals(stop.insist), _without_py4j(stop), _nothing_lost(stop):
         yield stop
 
 
@@ -57,6 +73,8 @@ def end_by_interrupt() -> Iterator[StopRequest]:
 def stop_on_first_signal() -> Iterator[StopRequest]:
     """Let the first signal only set `asked`, so that the epoch in progress can finish. The second signal interrupts."""
     stop, outer = StopRequest(), signal.getsignal(signal.SIGINT)
+    if isinstance(interrupted := getattr(outer, "__self__", None), StopRequest) and interrupted.insisted:
+        raise KeyboardInterrupt  # compiled code discarded it
     insist = outer if callable(outer) else stop.insist
 
     def ask(*given: Any) -> None:
@@ -96,6 +114,24 @@ def ignore() -> None:
         signal.signal(number, leave)
         # atexit calls this after all non-daemon threads have ended
         atexit.register(signal.signal, number, signal.SIG_IGN)
+
+
+@contextmanager
+def _nothing_lost(stop: StopRequest) -> Iterator[None]:
+    """Raise an interrupt again that Python has discarded, instead of printing it."""
+    usual = sys.unraisablehook
+
+    def hook(discarded: sys.UnraisableHookArgs) -> None:
+        if stop.insisted and issubclass(discarded.exc_type, KeyboardInterrupt):
+            stop.raise_again()
+        else:
+            usual(discarded)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = usual
 
 
 @contextmanager

@@ -9,7 +9,9 @@ import os
 import signal
 import subprocess
 import sys
-from contextlib import nullcontext
+import time
+import weakref
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -27,6 +29,7 @@ from headrace.showing import live, signals
 from headrace.showing.signals import end_by_interrupt, stop_on_first_signal
 from headrace.telemetry.epoch_record import EpochRecord
 from headrace.telemetry.progress import EpochSummary, Progress
+from tests.patience import PATIENCE
 
 runner = CliRunner()
 
@@ -496,6 +499,33 @@ def test_what_cleans_up_is_not_interrupted_again(number: signal.Signals, monkeyp
         now[0] += signals.DEAF + 1  # whatever it does, it does not clean up any more
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
+
+
+class Referred:
+    """Something whose end calls a function in which Python discards every exception."""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_python_discards_is_raised_again(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    raised: list[float] = []
+    with pytest.raises(KeyboardInterrupt), end_by_interrupt():
+        referred = Referred()
+        reference = weakref.ref(referred, lambda _: signal.raise_signal(number))
+        del referred
+        raised.append(time.monotonic())  # the interrupt did not come here
+        time.sleep(PATIENCE)
+    assert reference() is None and len(raised) == 1 and time.monotonic() < raised[0] + PATIENCE
+    assert capsys.readouterr().err == ""
+
+
+def test_an_interrupt_that_compiled_code_discards_stops_the_command_at_its_next_step() -> None:
+    with end_by_interrupt():
+        with suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt), stop_on_first_signal():
+            pytest.fail("the command went on")
 
 
 def test_calls_to_spark_that_are_cut_off_are_no_news(
