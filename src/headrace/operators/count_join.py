@@ -212,6 +212,11 @@ class CountJoinOperator(JoinOperator):
         return f"join on {' '.join(self.text.split())} last {self.n1}, {self.n2}"
 
     @property
+    def pairing(self) -> str:
+        within = SUBSTREAM in self.schemas[0].names
+        return super().pairing if within else f"{super().pairing}; one slot first numbers all tuples of both streams"
+
+    @property
     def owner(self) -> str:
         return self.ranker
 

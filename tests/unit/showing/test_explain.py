@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import headrace as hr
 from headrace.compile.subqueries import MeasuredRates
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
@@ -98,3 +99,12 @@ def test_sources_without_names_are_called_alike_everywhere() -> None:
     one, other = (node_of(table_stream(queries.calls().schema.empty_table())) for _ in range(2))
     first, second = nodes.outline(one, other)
     assert "source source-1 " in first and "source source-2 " in second
+
+
+def test_a_count_join_says_which_part_of_it_has_one_slot() -> None:
+    a, b = (hr.testing.source(name, {"k": "int64"}) for name in "ab")
+    everywhere = "one slot first numbers all tuples of both streams"
+    joined = a.join(b, on="l.k = r.k", last=5)
+    assert f"pairs: index, looked up by their key; {everywhere}" in joined.explain(slots=4)
+    split = a.union(b).split(4, by=["k"]).each(lambda s: s.join(s, on="l.k = r.k", last=5))
+    assert everywhere not in split.explain(slots=4)
