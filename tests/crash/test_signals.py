@@ -98,9 +98,7 @@ class Program:
     def __init__(self, folder: Path, command: Sequence[str], **environment: str) -> None:
         self.folder, self.mark = folder, f"{os.getpid()}-{time.monotonic_ns()}"
         self.temporary = Path(tempfile.mkdtemp(prefix="s", dir="/tmp"))  # short, so that sockets are in it too
-        java = (
-            f"--conf 'spark.driver.defaultJavaOptions={jvm.options()} -Djava.io.tmpdir={self.temporary}' pyspark-shell"
-        )
+        java = f"--conf 'spark.driver.defaultJavaOptions={jvm.options()}' pyspark-shell"
         own = {"TMPDIR": str(self.temporary), "PYSPARK_SUBMIT_ARGS": java, "PYTHONPATH": SOURCES, MARK: self.mark}
         with open(folder / "log.txt", "w") as log:
             self.process = subprocess.Popen(
