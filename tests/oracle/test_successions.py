@@ -73,7 +73,7 @@ def test_a_fault_is_found(
     break_it: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     break_it(monkeypatch)
-    assert first_trouble(range(60), tmp_path) is not None
+    assert first_trouble(range(120), tmp_path) is not None
 
 
 @pytest.mark.thorough
