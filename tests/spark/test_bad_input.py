@@ -38,8 +38,8 @@ class Bench:
         self.sink, self.late = sinks.memory(), sinks.memory()
 
     def start(self, query: Callable[[hr.Stream], hr.Stream] = counted, **options: Any) -> Any:
-        schema = options.pop("schema", tuples().schema)
-        stream = hr.files(self.spark, self.input, time="ts", name="s", schema=schema, files_per_epoch=1, **options)
+        options = {"name": "s", "schema": tuples().schema, **options}
+        stream = hr.files(self.spark, self.input, time="ts", files_per_epoch=1, **options)
         return query(stream).start(self.sink, checkpoint=self.checkpoint, epoch="0 seconds", slots=2, late=self.late)
 
     def last(self) -> Any:
@@ -89,6 +89,20 @@ def test_empty_files_only_late_rows_and_null_times(bench: Bench):
     kept = bench.late.table()
     assert sorted(kept["_reason"].to_pylist()) == ["late", "late", "time is null"]
     assert set(kept["_source"].to_pylist()) == {"s"}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_a_run_warns_of_late_tuples_that_no_sink_receives(bench: Bench, kept: bool, caplog: pytest.LogCaptureFixture):
+    for number, table in enumerate([tuples((12 * SECOND, "a", 1)), tuples((2 * SECOND, "a", 2))]):
+        add_file(bench.input, number, table)
+    bench.late = bench.late if kept else None
+    with bench.start(name="late\x1b") as run:
+        wait_until(run, lambda p: p.epoch == 1)
+    found = [text for text in caplog.messages if "late" in text]
+    assert len(found) == (not kept)
+    assert all(
+        text.startswith("source late\\x1b: 1 tuple was late in epoch 1, up to 10 seconds before") for text in found
+    )
 
 
 def test_an_empty_dataframe(spark: Any, tmp_path: Path):

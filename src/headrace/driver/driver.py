@@ -7,6 +7,7 @@
     delivery        hands results to their sinks
     fingerprint     describes a logical query
     identity        decides whether the state belongs to this query and to these inputs
+    late_warning    warns of the first late tuples of a source
     layouts         layouts, slots and splitters of each epoch
     merge_choice    chooses the blocks that an epoch merges
     outcome         computes the next state from the reports
@@ -46,6 +47,7 @@ from headrace.driver import identity, stored_checks
 from headrace.driver.agreement import Execute, execute_until_agreed
 from headrace.driver.cache_index import CacheIndex
 from headrace.driver.delivery import Deliverer
+from headrace.driver.late_warning import LateWarning
 from headrace.driver.layouts import RunLayouts, group_count
 from headrace.driver.merge_choice import bases_to_renew, merges_for_slots
 from headrace.driver.outcome import compute_outcome
@@ -91,6 +93,7 @@ class Settings:
     best_effort: bool = False
     bounded: bool = False
     keep_late: bool = False
+    warn_late: bool = False  # log the first late tuples of each source
     keep_failed: bool = False  # tuples that fail in a step do not stop the run
     static: tuple[str, ...] = ()  # sources that the first epoch reads completely
     layouts: LayoutChooser | None = None  # chooses all layouts, instead of the controller
@@ -151,6 +154,7 @@ class Driver:
         self.tables, self.outbox_names, self.labels = tables or {}, outbox_names or {}, labels or {}
         self.progress, self.listeners = Progress(), Listeners()
         self._watch = Stopwatch()
+        self._late_warning = LateWarning(plan.sources if settings.warn_late else ())
         self._began_with = store.last.number if store.last else None
 
     def open(self) -> Self:
@@ -328,6 +332,7 @@ class Driver:
         self.store.commit(manifest)
         self.table_versions.committed(manifest)
         table_use = self.cache_index.accept(reports)
+        self._late_warning.note_epoch(epoch.number, reports)
         marks.append(_now())
         for name, items in taken.items():
             self.ledgers[name].note_commit(ledgers[name], items, amounts[name])

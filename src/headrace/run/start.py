@@ -82,6 +82,7 @@ class StartOptions:
             self.slots,
             best_effort=self.order == "best-effort",
             keep_late=self.late is not None,
+            warn_late=self.late is None,
             keep_failed=self.keep_failed,
             static=tuple(name for name, source in sources.items() if not is_stream(source)),
             layouts=None if self.auto else deployed.layouts,

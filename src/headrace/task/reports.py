@@ -39,6 +39,7 @@ class SourceCounts:
     )  # by partition that delivered tuples in time or late: the largest `ts` accepted
     bytes: int = 0  # of messages read
     messages: int = 0
+    behind: int = 0  # microseconds from the earliest late tuple to the watermark
 
     def read(self, amount: MessageAmount) -> None:
         self.bytes += amount.bytes
@@ -57,10 +58,14 @@ class SourceCounts:
             known = self.partition_times.get(partition)
             self.partition_times[partition] = largest if known is None else max(largest, known)
 
-    def came_late(self, partition: str, tuples: int) -> None:
-        """Count late tuples. They show that the partition is not idle; rejected tuples do not."""
+    def came_late(self, partition: str, tuples: int, behind: int) -> None:
+        """Count late tuples, the earliest of them `behind` microseconds before the watermark.
+
+        Late tuples show that the partition is not idle; rejected tuples do not.
+        """
         if tuples:
             self.late += tuples
+            self.behind = max(behind, self.behind)
             self.partition_times.setdefault(partition)
 
     def to_json(self) -> Any:

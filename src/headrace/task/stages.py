@@ -97,7 +97,8 @@ def _accept(
         if epoch.keep_late:
             for reason, mask in {LATE: late, **rejected}.items():
                 outlet.rejects.add_late(source.name, reason, tuples.filter(pa.array(mask)))
-        counts.came_late(window.partition, int(late.sum()))
+        earliest, _ = _span(tuples.select(["ts"]).filter(pa.array(late)))
+        counts.came_late(window.partition, int(late.sum()), clock.watermark - earliest)
         counts.rejected += sum(int(mask.sum()) for mask in rejected.values())
         tuples = tuples.filter(pa.array(~np.logical_or.reduce([late, *rejected.values()])))
         smallest, largest = _span(tuples)
