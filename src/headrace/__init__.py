@@ -140,8 +140,9 @@ def stream(
     Args:
         df: the DataFrame.
         time: the column with the event time, a timestamp; the stream calls it `ts`.
-        lateness: how far a tuple may lag behind the largest `ts` before it without being late.
-        idle: after this much wall-clock time without a tuple the other streams stop waiting for this one. None: never.
+        lateness: how far a tuple may lag behind the largest `ts` of the epochs before its own without being late.
+        idle: after this much wall-clock time without a tuple the other streams stop waiting for this one; its tuples
+            may then be late when it resumes. None: never.
         ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
         name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...
 
@@ -181,10 +182,11 @@ def files(
         spark: a session.
         folder: the path of the folder.
         time: the column with the event time, a timestamp; the stream calls it `ts`.
-        lateness: how far a tuple may lag behind the largest `ts` before it without being late.
+        lateness: how far a tuple may lag behind the largest `ts` of the epochs before its own without being late.
         files_per_epoch: how many files one epoch takes. None: as many as fit.
         name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...
-        idle: after this much wall-clock time without a tuple the other streams stop waiting for this one. None: never.
+        idle: after this much wall-clock time without a tuple the other streams stop waiting for this one; its tuples
+            may then be late when it resumes. None: never.
         ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
         schema: the columns of the files. None: the columns of the first file, which then must exist.
         order: "modified": files are taken by the time of their last change, then by name. "name": by name.
@@ -245,8 +247,8 @@ def kafka(
         lateness: how far a tuple may lag behind the largest `ts` of its partition without being late.
         start: where a new checkpoint begins: "earliest", "latest" or a datetime with a zone.
         name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...
-        idle: a partition that is silent for this long no longer holds the others back. None: an empty partition does so
-            forever.
+        idle: a partition that is silent for this long no longer holds the others back; its tuples may then be late when
+            it resumes. None: an empty partition holds the others back forever.
         ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
         messages_per_epoch: roughly how many messages one epoch takes, of all partitions together, and at least one of
             each. None: as many as fit.

@@ -27,7 +27,7 @@ def table_stream(
     Args:
         table: the tuples in order of arrival.
         time: the column with the event time, a timestamp; the stream calls it `ts`.
-        lateness: how far a tuple may lag behind the largest `ts` before it without being late.
+        lateness: how far a tuple may lag behind the largest `ts` of the epochs before its own without being late.
         idle: after this much wall-clock time without a tuple the other streams stop waiting for this one. None: never.
         ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
         name: what logs, progress and results of late tuples call the source. None: source-1, source-2, ...

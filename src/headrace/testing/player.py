@@ -46,7 +46,7 @@ def source(name: str, columns: Columns, lateness: Duration = "0 seconds", ahead:
     Args:
         name: the name of the source in `epoch`.
         columns: types by name, without the time, such as {"k": "string", "n": "int64"}; or a `pyarrow.Schema`.
-        lateness: how far a tuple may lag behind the largest `ts` before it without being late.
+        lateness: how far a tuple may lag behind the largest `ts` of the epochs before its own without being late.
         ahead: a tuple that is further than this past the largest `ts` committed is rejected. None: no limit.
 
     Returns:
