@@ -42,6 +42,7 @@ LONG_EPOCH_SECONDS = 5.0  # seconds after which an epoch in progress is mentione
 SILENT = 10.0  # seconds without an epoch after which rates are shown as zero
 LINES_EVERY = 1.0  # minimum seconds between two plain lines
 SIGN_OF_LIFE = 10.0  # seconds without a line after which a plain line reports what the run is waiting for
+JSON_SIGN_OF_LIFE = 30.0  # the same for JSON lines, which programs watch and people do not
 
 
 class Display(Protocol):
@@ -457,26 +458,35 @@ def progress_line(progress: Progress, rates: RecentRates) -> str:
 class JsonLines:
     """One JSON object per epoch, without gaps: `Progress.to_json` after the epoch, and the epoch's own figures.
 
-    `tell` is a listener for `Run.listen`.
+    While no epoch ends, a line without these figures shows from time to time that the program is alive. `tell` is a
+    listener for `Run.listen`.
     """
 
     def __init__(self, file: TextIO) -> None:
-        self._file = file
+        self._file, self._written = file, time.monotonic()
+        self._lock = threading.Lock()  # listeners have their own thread
         self._error: OSError | ValueError | None = None
 
     def tell(self, record: EpochRecord) -> None:
         own = record.to_json()
-        line = {"time": datetime.now(UTC).isoformat(), **own.pop("progress"), "record": own}
-        try:
-            print(json.dumps(line), file=self._file, flush=True)
-        except (OSError, ValueError) as error:  # the reader closed the pipe, or the file is closed
-            self._error = error
+        self._write({**own.pop("progress"), "record": own})
 
     def show(self, progress: Progress) -> None:
-        """Raise the error of the last write, if any. `tell` runs in a listener, where an error cannot end the
-        program."""
+        """Write a sign of life if it is due. Raise the error of the last write, if any: `tell` runs in a listener, where
+        an error cannot end the program."""
+        if time.monotonic() - self._written >= JSON_SIGN_OF_LIFE:
+            self._write({**progress.to_json(), "record": None})
         if self._error is not None:
             raise self._error
+
+    def _write(self, content: Mapping[str, Any]) -> None:
+        line = json.dumps({"time": datetime.now(UTC).isoformat(), **content})
+        try:
+            with self._lock:
+                print(line, file=self._file, flush=True)
+                self._written = time.monotonic()
+        except (OSError, ValueError) as error:  # the reader closed the pipe, or the file is closed
+            self._error = error
 
     def close(self) -> None:
         pass

@@ -329,6 +329,24 @@ def test_json_has_one_line_per_epoch() -> None:
     assert lines[-1]["record"]["seconds"] == 0.25 and "progress" not in lines[-1]["record"]
 
 
+def test_json_lines_show_after_a_while_that_the_program_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    out = io.StringIO()
+    shown = live.JsonLines(out)
+    for now[0] in (29.0, 31.0, 40.0):
+        shown.show(Progress(running=now[0]))
+    shown.tell(EpochRecord(0, progress=at_epoch(0)))
+    for now[0] in (69.0, 70.0):
+        shown.show(at_epoch(0))
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [(line["epoch"], line["running"], line["record"] is None) for line in lines] == [
+        (-1, 31.0, True),
+        (0, None, False),
+        (0, None, True),
+    ]
+
+
 def test_that_nobody_reads_the_lines_any_longer_ends_the_program() -> None:
     class Gone(io.StringIO):
         def write(self, text: str) -> int:
