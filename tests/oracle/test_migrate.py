@@ -7,16 +7,18 @@ import datetime as dt
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 import headrace as hr
@@ -28,12 +30,25 @@ from headrace.reference import reference
 from headrace.sources import TableOrigin
 from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
-from headrace.support.event_time import to_datetime
+from headrace.support.event_time import to_datetime, to_micros
 from headrace.telemetry.epoch_record import record_from_manifests
 from headrace.testing import LocalRun, table_stream
 from tests.processors import Counter
 
-from .test_changes import SECOND, STATES, UTC, counted, emitted, rows, run_on, several, since, stream, undelivered
+from .test_changes import (
+    EPOCHS,
+    SECOND,
+    STATES,
+    UTC,
+    counted,
+    emitted,
+    rows,
+    run_on,
+    several,
+    since,
+    stream,
+    undelivered,
+)
 
 
 def migrate_queries(old: Path, new: Path, queries: list[Stream]) -> migrate.Migration:
@@ -116,19 +131,69 @@ def test_the_report_says_what_stands_in_the_manifest(tmp_path: Path) -> None:
     )
     largest = max(rows(0)["ts"].to_pylist() + rows(1)["ts"].to_pylist())
     began = (largest + dt.timedelta(microseconds=1)).astimezone(dt.UTC).isoformat()
+    first = to_datetime((to_micros(largest) // (2 * SECOND) + 1) * 2 * SECOND).isoformat()
     assert list(done.lines) == [
         "kept: aggregate-1",
         f"added: aggregate-2: begins empty; windows that began before {_later(began, 1)} are not emitted",
-        f"added: aggregate-3: begins empty; windows that began before {began} are not emitted",
+        f"added: aggregate-3: begins empty; windows that began before {began} are not emitted; the first window that is"
+        f" emitted begins at {first}",
         "source s: lateness was 5000000, is 1000000: while the state continues it can only become longer",
         "result-1 is new",
         "result-2 is new",
-        "result-1 starts from existing state, which lacks earlier input that it needs, so it is never complete",
-        f"result-2 starts from existing state, and is complete from {_later(began, 3)} on",
+        "result-1 needs input from before the query was changed, which is missing, so it is never complete",
+        f"result-2 is complete from {_later(began, 3)} on; before, input from before the query was changed is missing",
     ]
     with StateStore.open(tmp_path / "new" / "state", read_only=True) as store:
         assert store.last is not None
         assert store.last.query["changes"] == [{"epoch": 2, "said": ["migrated", *done.lines]}]
+
+
+def test_the_report_has_the_names_of_results_and_the_manifest_has_not(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    s = stream()
+    run_on(LocalRun([counted(s), s.map("n")], old / "state"), [0])
+    queries = [s.filter("n > 3").map("n"), counted(s.filter("n > 0"))]
+    labels = {"result-0": "large", "result-1": "counts"}
+    done = migrate.migrate(old, new, [node_of(query) for query in queries], [False, False], "False", labels)
+    begun = [line.partition(": ")[0] for line in done.lines]
+    assert begun == ["lost", "added", "large (result-0)", "counts (result-1)", done.lines[-1]]
+    assert done.lines[-1].startswith("counts (result-1) is complete from ")
+    with StateStore.open(new / "state", read_only=True) as store:
+        assert store.last is not None
+        _, *stored = store.last.query["changes"][0]["said"]
+    assert "large" not in str(stored) and [line.partition(":")[0] for line in stored][2:4] == ["result-0", "result-1"]
+
+
+def stored(folder: Path) -> int:
+    """Return how many rows were delivered into the folder or the database."""
+    if (folder / "out.db").exists():
+        with closing(sqlite3.connect(folder / "out.db")) as connection:
+            return int(connection.execute("SELECT count(*) FROM results").fetchone()[0])
+    return sum(pq.read_metadata(path).num_rows for path in (folder / "out").rglob("*.parquet"))
+
+
+SINKS: dict[str, Callable[[Path], Any]] = {
+    "files": lambda folder: hr.sinks.parquet(folder / "out"),
+    "parts": lambda folder: hr.sinks.parquet(folder / "out", parts=True),
+    "database": lambda folder: hr.sinks.database(f"sqlite:///{folder}/out.db", "results"),
+}
+
+
+@pytest.mark.parametrize("kind", SINKS)
+def test_the_new_checkpoint_continues_the_results_and_the_old_one_no_longer_can(kind: str, tmp_path: Path) -> None:
+    def run(place: str, *epochs: int, end: bool = False) -> None:
+        with closing(LocalRun(counted(stream()), tmp_path / place / "state", sink=SINKS[kind](tmp_path))) as run:
+            for number in epochs:
+                run.epoch(rows(number))
+            if end:
+                run.end()
+
+    run("old", 0, 1)
+    migrate_queries(tmp_path / "old", tmp_path / "new", [counted(stream())])
+    run("new", *range(2, EPOCHS), end=True)
+    assert stored(tmp_path) == emitted(counted(stream()), 0, None).num_rows
+    with pytest.raises(hr.HeadraceError, match=r"as after (a checkpoint|it) was restored from a backup"):
+        run("old", 3, 2)  # other rows: a folder cannot tell the same ones from a repeated delivery
 
 
 @pytest.mark.parametrize("function", ["sum(n)", "list(n)[1]"])
@@ -148,7 +213,7 @@ def test_windows_that_would_be_half_filled_are_not_put_out_and_results_say_from_
     for epochs, incomplete in (([2], {"result-1": iso}), ([3, 6], {}), ([], {})):
         caplog.clear()
         run = LocalRun(query(), new / "state", slots=2)
-        said = f"result-1 starts from existing state, and is complete from {iso} on"
+        said = f"result-1 is complete from {iso} on; before, input from before the query was changed is missing"
         assert (said in caplog.text) == (epochs != []), "at every start while it holds"
         assert said in done.lines
         for number in epochs:

@@ -426,8 +426,8 @@ def migrate(
     from headrace.evolve.migrate import migrate as carry_over
 
     with report_errors(traceback):
-        with _query_of(file) as (roots, ordered, _):
-            done = carry_over(checkpoint, to, roots, ordered, order.value)
+        with _query_of(file) as (roots, ordered, labels):
+            done = carry_over(checkpoint, to, roots, ordered, order.value, labels)
         print(f"{to} continues after epoch {done.epoch} of {checkpoint}")
         for line in done.lines:
             print(f"  {printable(line)}")
@@ -741,16 +741,19 @@ def _dim(console: Console, text: str) -> None:
 
 
 @contextmanager
-def _query_of(file: Path, slots: int = 1) -> Iterator[tuple[list[Node], list[bool], Any]]:
-    """Start Spark, load a query file and yield its query nodes, whether each result is ordered, and the session."""
+def _query_of(file: Path, slots: int = 1) -> Iterator[tuple[list[Node], list[bool], dict[str, str]]]:
+    """Start Spark, load a query file and yield its query nodes, whether each result is ordered, and the labels of
+    results."""
     from headrace import sinks
     from headrace.cli.query_file import load_query_file, query_results
-    from headrace.stream import node_of
+    from headrace.query.labels import result_labels
+    from headrace.stream import label_of, node_of
 
     module = load_query_file(file)
     with _spark(slots, None, quiet=True) as spark:
         found = query_results(module, file, spark, sinks.memory(), given=False)
-        yield [node_of(query) for query, _ in found], [sinks.wants_order(sink) for _, sink in found], spark
+        ordered = [sinks.wants_order(sink) for _, sink in found]
+        yield [node_of(query) for query, _ in found], ordered, result_labels([label_of(query) for query, _ in found])
 
 
 def _can_be_written(out: Path) -> None:

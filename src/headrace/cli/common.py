@@ -48,7 +48,13 @@ def flag(name: str, help: str) -> OptionInfo:
     return option
 
 
-Json = Annotated[bool, flag("--json", "Print progress as one JSON object per epoch, and after 30 seconds without one, instead of the live table.")]
+Json = Annotated[
+    bool,
+    flag(
+        "--json",
+        "Print progress as one JSON object per epoch, and after 30 seconds without one, instead of the live table.",
+    ),
+]
 SlotCount = Annotated[
     int, typer.Option(min=1, max=MOST_SLOTS, metavar="N", help="Number of slots: tasks that run in parallel.")
 ]

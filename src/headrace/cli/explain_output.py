@@ -48,11 +48,11 @@ def explain_run(checkpoint: Path, format: str) -> str:
     if last is not None:
         stored_checks.check_manifest(last)
     # read after the state, which checks the version that wrote the checkpoint
-    queries, plan = plan_file.read_plan(checkpoint)
+    queries, plan, labels = plan_file.read_plan(checkpoint)
     found = measured_figures(plan, last) if last else {}
     if format == "json":
         figures = {name: asdict(each) for name, each in found.items()}
-        newest = record_from_manifests(before, last, _substreams(plan)).to_json() if last else None
+        newest = record_from_manifests(before, last, _substreams(plan), labels).to_json() if last else None
         return json.dumps({"query": queries, "plan": plan.to_json(), "measured": figures, "epoch": newest}, indent=2)
     shown = _shown(queries, plan, found, format)
     if format == "svg" or last is None:
@@ -60,7 +60,8 @@ def explain_run(checkpoint: Path, format: str) -> str:
     tuples = sum(source.delivered for source in last.sources.values())
     covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {covered_seconds(last):,.0f} s of event time"
     missing = "" if found else "; no figures to compare: no epoch under this plan has ended"
-    return f"{shown}\n\n{covered}{missing}\n{_newest(record_from_manifests(before, last, _substreams(plan)))}"
+    newest = _newest(record_from_manifests(before, last, _substreams(plan), labels))
+    return f"{shown}\n\n{covered}{missing}\n{newest}"
 
 
 def _substreams(plan: Plan) -> dict[str, int]:

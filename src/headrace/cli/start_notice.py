@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.query import nodes
+from headrace.query.labels import result_labels
 from headrace.showing.live import size_text
 from headrace.sources.files import FilesOrigin
-from headrace.stream import Stream, node_of
+from headrace.stream import Stream, label_of, node_of
 
 if TYPE_CHECKING:
     from headrace.run.run import Run
@@ -28,7 +29,8 @@ def start_notice(
     roots = [node_of(stream) for stream, _ in results]
     lines = [("source", f"{name}: {_source_text(each.origin)}") for name, each in nodes.named_sources(*roots).items()]
     lines += [("table", f"{name}: {each.origin.place}") for name, each in nodes.named_tables(*roots).items()]
-    lines += [("result", f"result-{number} to {sink!r}") for number, (_, sink) in enumerate(results)]
+    labels = result_labels([label_of(stream) for stream, _ in results]).values()
+    lines += [("result", f"{label} to {sink!r}") for label, (_, sink) in zip(labels, results, strict=True)]
     lines += [("slots", f"{run.slots:,}"), ("checkpoint", f"{os.fspath(checkpoint)}, {_position(run)}")]
     wide = max(len(subject) for subject, _ in lines)
     rest = [] if run.progress.closed else [FIRST_EPOCH]

@@ -35,6 +35,7 @@ from headrace.evolve.twins import QueryPairing
 from headrace.operators.base import Operator
 from headrace.plan.columns_read import names_of
 from headrace.query import nodes
+from headrace.query.labels import labelled
 from headrace.state.blocks import BlockReader, blocks_by_name
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.state.store import StateStore
@@ -53,6 +54,7 @@ RATHER_NEW = "use a new checkpoint folder, or the query it was made for"
 CARRY_OVER = "take along what is kept, into a new checkpoint folder: headrace migrate CHECKPOINT FILE --to NEW"
 BY_SPARK = "stream"  # the kind of a source that is a streaming DataFrame
 MOST_CHANGES = 100  # changes that a manifest keeps
+NO_LONGER = "no longer a result:"  # does not begin with the result, because its label is unknown
 
 
 @dataclass(frozen=True)
@@ -173,7 +175,7 @@ def _results(found: Comparison, before: QueryMeanings, after: QueryMeanings) -> 
         elif old != name:
             found.said.append(f"{name} was {old}")
     gone = [name for name in before.results if name not in found.results.values()]
-    found.said.extend(f"{name} is no longer a result" for name in gone)
+    found.said.extend(f"{NO_LONGER} {name}" for name in gone)
 
 
 def _result_difference(old: Json, new: Json) -> str:
@@ -367,8 +369,13 @@ class StartedQuery:
                 demand(self.query["results"][result]["columns"])
 
 
-def start_on_state(store: StateStore, query: CompiledQuery, order: str) -> StartedQuery:
-    """Check that a query can continue with the state, and give everything in the state the names that the query uses."""
+def start_on_state(
+    store: StateStore, query: CompiledQuery, order: str, labels: Mapping[str, str] | None = None
+) -> StartedQuery:
+    """Check that a query can continue with the state, and give everything in the state the names that the query uses.
+
+    labels: of results, by `result-N`, for the log.
+    """
     last = store.last
     if last is None:
         return StartedQuery(query, {**describe_query(query, order), "changes": []})
@@ -386,7 +393,9 @@ def start_on_state(store: StateStore, query: CompiledQuery, order: str) -> Start
     new = {**describe_query(query, order, held), **kept_functions_since(last.query, found.kept)}
     store.adopt(rename_in_manifest(last, found, query.physical(), new))
     reshaped = tuple(name for name, differ in found.altered.items() if differ)
-    return StartedQuery(query, {**new, "changes": _noted(last, [*said, *found.said])}, held, waiting, reshaped)
+    return StartedQuery(
+        query, {**new, "changes": _noted(last, [*said, *found.said], labels or {})}, held, waiting, reshaped
+    )
 
 
 def describe_query(query: CompiledQuery, order: str, held: Held | None = None) -> Json:
@@ -492,10 +501,10 @@ def columns_held(kept: Mapping[str, str], query: Mapping[str, Any]) -> Held:
     return {(n, side): names_of(columns) for n, o in kept.items() if o in held for side, columns in enumerate(held[o])}
 
 
-def _noted(last: Manifest, said: Sequence[str]) -> list[Json]:
+def _noted(last: Manifest, said: Sequence[str], labels: Mapping[str, str]) -> list[Json]:
     """Log these changes, and return the changes that the next manifest stores, these included."""
     for line in said:
-        _log.warning("the query has changed since epoch %s: %s", last.number, printable(line))
+        _log.warning("the query has changed since epoch %s: %s", last.number, printable(labelled(line, labels)))
     known: list[Json] = last.query["changes"]
     return [*known, {"epoch": last.number + 1, "said": list(said)}][-MOST_CHANGES:] if said else known
 

@@ -31,6 +31,7 @@ from headrace.evolve.compare import Comparison
 from headrace.evolve.pin_columns import pin_columns
 from headrace.evolve.table_names import rename_tables
 from headrace.query import nodes
+from headrace.query.labels import labelled
 from headrace.sources.protocol import driven_sources
 from headrace.state.checkpoint_folder import WriterLock
 from headrace.state.fsync import sync_path
@@ -59,9 +60,17 @@ class Migration:
 
 
 def migrate(
-    checkpoint: Path, to: Path, roots: Sequence[nodes.Node], ordered: Sequence[bool], order: str = "transparent"
+    checkpoint: Path,
+    to: Path,
+    roots: Sequence[nodes.Node],
+    ordered: Sequence[bool],
+    order: str = "transparent",
+    labels: Mapping[str, str] | None = None,
 ) -> Migration:
-    """Create a checkpoint at `to` with which a query continues from the state of another query."""
+    """Create a checkpoint at `to` with which a query continues from the state of another query.
+
+    labels: of results, by `result-N`, for the report. The new checkpoint does not contain them.
+    """
     if os.path.lexists(to):
         raise QueryError(f"{str(to)!r} already exists; give a new checkpoint folder as --to")
     old, new = checkpoint.resolve(), to.resolve()
@@ -74,7 +83,7 @@ def migrate(
     with StateStore(storage, read_only=True, lease=WriterLock(checkpoint / "state")) as store:
         found, manifest = _carried_over(store, roots, ordered, order)
         _make(checkpoint, to, manifest)
-        return found
+        return replace(found, lines=tuple(labelled(line, labels or {}) for line in found.lines))
 
 
 def _carried_over(
@@ -181,12 +190,13 @@ def _say_withheld(found: Comparison, plan: p.PhysicalPlan, begun: Begun) -> None
     """Add to the added aggregates which windows they do not emit."""
     for operator in incomplete.withhold_incomplete(plan, begun).operators:
         if operator.name in found.added and operator.withholds_before is not None:
-            found.added[operator.name] += f"; {_withheld(operator.withholds_before)}"
+            found.added[operator.name] += f"; {_withheld(operator.withholds_before, operator.first_whole_window)}"
 
 
-def _withheld(time: int) -> str:
+def _withheld(time: int, first: int | None) -> str:
     if time < FOREVER:
-        return f"windows that began before {moment_text(time)} are not emitted"
+        begins = "" if first is None else f"; the first window that is emitted begins at {moment_text(first)}"
+        return f"windows that began before {moment_text(time)} are not emitted{begins}"
     return "no window is emitted, because the time from which on its input is complete is unknown"
 
 

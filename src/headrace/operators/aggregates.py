@@ -132,6 +132,12 @@ class WindowAggregate(WithholdingOperator, AppendingOperator):
         return int(self.windows.ends(self.windows.latest(self.withholds_before - 1)))
 
     @property
+    def first_whole_window(self) -> int | None:
+        if self.withholds_before is None or self.withholds_before >= FOREVER:
+            return None
+        return int(self.windows.starts(self.windows.latest(self.withholds_before - 1) + 1))
+
+    @property
     def arrangement_kind(self) -> Arrangement:
         return Arrangement.POSITION
 

@@ -268,6 +268,11 @@ class Operator(ABC):
         return None
 
     @property
+    def first_whole_window(self) -> int | None:
+        """Return the start of the first window that is not withheld; None: none is withheld, all are, or it is unknown."""
+        return None
+
+    @property
     def colocate_with(self) -> str:
         """Return the operator whose slots this one can share in epochs in which no group is spread over slots; empty:
         none."""

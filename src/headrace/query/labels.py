@@ -5,7 +5,7 @@ Invariant: a label is not part of the query. State, outbox and sinks identify a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from headrace.errors import QueryError, QueryTypeError
 from headrace.support.argument_errors import describe_argument
@@ -37,3 +37,14 @@ def result_labels(names: Sequence[str | None]) -> dict[str, str]:
     if twice := next((name for name in listed if listed.count(name) > 1), None):
         raise QueryError(f"two results are called {twice!r}; give each result of a run its own name: s.named(...)")
     return labels
+
+
+def labelled(line: str, labels: Mapping[str, str]) -> str:
+    """Return a line of a report that begins with a result of the query, with the label of the result.
+
+    >>> labelled("result-0: was a, is b", {"result-0": "alarms"}), labelled("result-1 is new", {"result-1": "result-1"})
+    ('alarms (result-0): was a, is b', 'result-1 is new')
+    """
+    result = line.partition(" ")[0].removesuffix(":")
+    label = labels.get(result, result)
+    return line if label == result else f"{label} ({result}){line.removeprefix(result)}"

@@ -175,7 +175,7 @@ def _start_on_checkpoint(
     try:
         if store.last is not None:
             stored_checks.check_manifest(store.last)
-        started = compare.start_on_state(store, query, options.order)
+        started = compare.start_on_state(store, query, options.order, options.labels)
         roots = started.compiled.roots
         sources = nodes.named_sources(*roots)
         deployed = choose_plan(
@@ -206,7 +206,7 @@ def _start_on_checkpoint(
         cluster = SparkCluster(options.spark, driver.columns)
         queries = [line.partition("\n")[0] for line in nodes.outline(*roots)]
         run = Run(cluster, sources, driver, folder / SPARK_FOLDER, options.interval, once=options.once, queries=queries)
-        plan_file.write_plan(folder, roots, deployed.shown)
+        plan_file.write_plan(folder, roots, deployed.shown, options.labels)
         begin_run(run)
     except BaseException:
         notify([*result_sinks, *([options.late] if options.late is not None else [])], "close")

@@ -134,5 +134,7 @@ def complete_functions(plan: p.PhysicalPlan, query: Mapping[str, Any]) -> p.Phys
 
 def warning_text(result: str, time: int | None) -> str:
     if time is None:
-        return f"{result} starts from existing state, which lacks earlier input that it needs, so it is never complete"
-    return f"{result} starts from existing state, and is complete from {moment_text(time)} on"
+        return f"{result} needs input from before the query was changed, which is missing, so it is never complete"
+    return (
+        f"{result} is complete from {moment_text(time)} on; before, input from before the query was changed is missing"
+    )

@@ -104,7 +104,8 @@ class LocalRun:
         try:
             if self.store.last is not None:
                 stored_checks.check_manifest(self.store.last)
-            started = compare.start_on_state(self.store, compiled, str(best_effort))
+            labels = result_labels([label_of(each) for each in queries])
+            started = compare.start_on_state(self.store, compiled, str(best_effort), labels)
             if plan is None:
                 self.plan = started.compiled.physical(strategy, held=started.held)
             else:
@@ -138,7 +139,7 @@ class LocalRun:
                 settings,
                 tables=tables(nodes.named_tables(*roots)),
                 outbox_names=started.waiting,
-                labels=result_labels([label_of(each) for each in queries]),
+                labels=labels,
             ).open()
             self.driver.deliver_again()
         except BaseException:

@@ -43,6 +43,14 @@ def test_a_new_run_names_its_sources_results_slots_and_checkpoint(tmp_path: Path
     ]
 
 
+def test_a_result_has_the_name_that_the_query_gives_it(tmp_path: Path) -> None:
+    orders = testing.source("orders", {"k": "string"})
+    results = [(orders, hr.sinks.memory()), (orders.filter("k = 'a'").named("alarms"), hr.sinks.memory())]
+    run: Any = SimpleNamespace(slots=4, progress=Progress())
+    found = start_notice(run, results, "q.py", tmp_path / "q.checkpoint").splitlines()
+    assert found[2:4] == ["  result      result-0 to memory()", "  result      alarms to memory()"]
+
+
 def test_a_run_that_continues_says_after_which_epoch(tmp_path: Path) -> None:
     assert notice(tmp_path, epoch=6, tuples_in=12_000)[-2].endswith(
         "q.checkpoint, continues after epoch 6: 12,000 tuples in so far"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ import pytest
 from rich.console import Console
 
 from headrace import sinks
+from headrace.cli import explain_output
 from headrace.errors import QueryError, QueryTypeError, SinkError
 from headrace.query.labels import result_labels
 from headrace.run.start import start
 from headrace.showing import live
-from headrace.stream import Stream, label_of
+from headrace.stream import Stream, label_of, node_of
 from headrace.telemetry import incomplete
 from headrace.testing import LocalRun, table_stream
+from headrace.tools import plan_file
 from tests.helpers import SECOND, tuples
 
 ROWS = tuples((0, "a", 1), (SECOND, "b", 2))
@@ -59,6 +62,27 @@ def test_what_is_stored_has_the_place(tmp_path: Path) -> None:
     run.close()
 
 
+def test_what_explain_shows_of_a_checkpoint_has_the_name(tmp_path: Path) -> None:
+    run = LocalRun(queries("alarms", None), tmp_path / "state")
+    run.epoch(ROWS, final=True)
+    run.close()
+    query = queries("alarms", None)[0]
+    for labels, name in (({"result-0": "alarms"}, "alarms"), (None, "result-0")):
+        plan_file.write_plan(tmp_path, [node_of(query)], query.plan(), labels)
+        assert f"tuples; {name} 1, result-1 2" in explain_output.explain_run(tmp_path, "text")
+        assert name in json.loads(explain_output.explain_run(tmp_path, "json"))["epoch"]["results"]
+
+
+def test_the_log_of_a_changed_query_has_the_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    run = LocalRun(queries("alarms", "counts"), tmp_path / "state")
+    run.epoch(ROWS)
+    run.close()
+    s = table_stream(ROWS, name="s")
+    counts = s.aggregate(by="k", window="1 second", n="count(*)")
+    LocalRun([s.filter("v > 3").named("alarms"), counts], tmp_path / "state").close()
+    assert "alarms (result-0): was s, filter v > 1, is s, filter v > 3" in caplog.text
+
+
 @pytest.mark.parametrize("again", [(None, None), ("warnings", None), ("counts", "alarms")])
 def test_with_another_name_nothing_is_delivered_twice(again: tuple[str | None, str | None], tmp_path: Path) -> None:
     sink = sinks.memory()
@@ -83,7 +107,7 @@ def test_errors_and_warnings_have_the_name(tmp_path: Path, caplog: pytest.LogCap
         run.epoch(ROWS)
     run.close()
     with caplog.at_level(logging.WARNING):
-        assert incomplete.warning_text("alarms", 0).startswith("alarms starts from existing state")
+        assert incomplete.warning_text("alarms", 0).startswith("alarms is complete from 1970-01-01")
 
 
 def test_names_of_one_run_differ(tmp_path: Path) -> None:

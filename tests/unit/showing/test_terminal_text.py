@@ -160,7 +160,7 @@ def test_a_name_of_several_lines_in_explain(what: str, tmp_path: Path) -> None:
     query = forged_queries()[what]
     assert on_one_line(query.explain()) and on_one_line(repr(query))
     plan_file.write_plan(tmp_path, [node_of(query)], query.plan())
-    queries, plan = plan_file.read_plan(tmp_path)
+    queries, plan, _ = plan_file.read_plan(tmp_path)
     assert on_one_line(explain(queries, plan)) and "\n  source forged" not in str(plan)
 
 
