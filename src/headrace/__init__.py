@@ -443,6 +443,7 @@ def start(
     policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     most_slots: int | None = None,
     once: bool = False,
+    until_idle: bool = False,
     cache: int | str | None = None,
     splitters: int | None = None,
     physical_window: int | str | None = None,
@@ -473,6 +474,8 @@ def start(
             session.
         once: True: take what is there now, epoch after epoch, then end the input: windows and checkpoint are closed,
             `wait` returns. False: run until `stop`.
+        until_idle: True: stop, as `stop` does, when all input is processed and no tuple has come for 2 seconds. The
+            next start continues. False: run until `stop`.
         cache: bytes that state tables may take on each machine between epochs, such as "4g". 0: every epoch reads the
             tables. None: the environment variable `HEADRACE_CACHE_BYTES`, or 4 GiB without it.
         splitters: tasks that read files and topics. None: one for each slot at first, then as the load needs.
@@ -512,6 +515,7 @@ def start(
         policy=policy,
         most_slots=most_slots,
         once=once,
+        until_idle=until_idle,
         cache=cache,
         splitters=splitters,
         physical_window=physical_window,

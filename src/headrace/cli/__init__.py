@@ -246,10 +246,11 @@ def run(
             "policy": policy,
             "plan": chosen,
             "once": once,
+            "until_idle": until_idle,
             **_treatment(order, late, errors),
         }
         with _spark(slots or usable_cores(), master, quiet=json) as spark:
-            _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
+            _go(module, file, spark, out, options, _limit(seconds), output if json else None)
 
 
 @app.command()
@@ -300,6 +301,7 @@ def deploy(
             "physical_window": place.physical_window,
             "plan": chosen,
             "once": once,
+            "until_idle": until_idle,
             **_treatment(order, late, errors),
         }
         config = {"spark.app.name": f"headrace {file.stem}", **place.settings()}
@@ -310,7 +312,7 @@ def deploy(
                 say(f"{come} of {place.executors} executors have registered; the others join later")
             for path in place.pack(Path(folder)):
                 spark.sparkContext.addPyFile(str(path))
-            _go(module, file, spark, out, options, _limits(seconds, until_idle), output if json else None)
+            _go(module, file, spark, out, options, _limit(seconds), output if json else None)
 
 
 def _summary(file: Path, place: DeploymentDescriptor, slots: int) -> str:
@@ -794,9 +796,8 @@ def _go(
     _follow(found, options, enough, title=file.name, json=json)
 
 
-def _limits(seconds: float | None, until_idle: bool) -> Callable[[Run], bool]:
+def _limit(seconds: float | None) -> Callable[[Run], bool]:
     """Return the predicate that ends a run."""
-    from headrace.showing.live import StopAfter, StopWhenIdle
+    from headrace.showing.live import StopAfter
 
-    idle, ends = StopWhenIdle(), StopAfter(seconds)
-    return lambda run: ends(run) or (until_idle and idle(run))
+    return StopAfter(seconds)

@@ -60,8 +60,8 @@ def explain_run(checkpoint: Path, format: str) -> str:
     tuples = sum(source.delivered for source in last.sources.values())
     covered = f"epoch {last.number}: {tuples:,} tuples so far, which cover {covered_seconds(last):,.0f} s of event time"
     missing = "" if found else "; no figures to compare: no epoch under this plan has ended"
-    newest = _newest(record_from_manifests(before, last, _substreams(plan), labels))
-    return f"{shown}\n\n{covered}{missing}\n{newest}"
+    record = record_from_manifests(before, last, _substreams(plan), labels)
+    return f"{shown}\n\n{covered}{missing}\n{_newest(record)}"
 
 
 def _substreams(plan: Plan) -> dict[str, int]:

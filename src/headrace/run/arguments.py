@@ -26,9 +26,14 @@ def check_order(order: str) -> None:
         raise QueryError(f"order must be one of {', '.join(ORDERS)}; found {order!r}")
 
 
-def check_once(once: bool) -> None:
-    if not isinstance(once, bool):
-        raise QueryTypeError(f"once must be True or False; found {once!r}")
+def check_ends(once: bool, until_idle: bool) -> None:
+    for name, value in (("once", once), ("until_idle", until_idle)):
+        if not isinstance(value, bool):
+            raise QueryTypeError(f"{name} must be True or False; found {value!r}")
+    if once and until_idle:
+        raise QueryError(
+            "once=True ends after the input that exists now, and until_idle=True waits for more; give one of them"
+        )
 
 
 def check_limits(roots: Sequence[nodes.Node], *, ends: bool) -> None:

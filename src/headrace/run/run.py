@@ -79,7 +79,7 @@ SESSION_STOPPED = (
 )
 NOTHING_READ = (
     "nothing was read, because the checkpoint is closed: once=True (--once) ended the query for good; to read more, use a"
-    " new checkpoint folder; a job that continues whenever it is started again uses `headrace run --until-idle` instead"
+    " new checkpoint folder; a job that continues whenever it is started again uses until_idle=True (headrace run --until-idle)"
 )
 
 

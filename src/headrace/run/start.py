@@ -25,10 +25,10 @@ from headrace.query import nodes
 from headrace.query.labels import result_labels
 from headrace.run.arguments import (
     AUTO,
+    check_ends,
     check_errors,
     check_late,
     check_limits,
-    check_once,
     check_order,
     check_planned,
     check_results,
@@ -41,6 +41,7 @@ from headrace.run.arguments import (
 from headrace.run.checkpoint_path import SPARK_FOLDER, STATE_FOLDER, make_checkpoint
 from headrace.run.chosen_plan import ChosenPlan, choose_plan
 from headrace.run.run import Run, begin_run, is_stream
+from headrace.run.until_idle import stop_when_idle
 from headrace.sinks import AnySink, notify, takes_parts, wants_order
 from headrace.sources.protocol import driven_sources
 from headrace.spark import executors, session, shipping
@@ -110,6 +111,7 @@ def start(
     policy: Policy | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     most_slots: int | None = None,
     once: bool = False,
+    until_idle: bool = False,
     cache: int | str | None = None,
     splitters: int | None = None,
     physical_window: int | str | None = None,
@@ -119,7 +121,7 @@ def start(
     labels = result_labels([label_of(stream) for stream, _ in results])
     check_order(order)
     interval = parse_duration(epoch, "epoch", zero=True)
-    check_once(once)
+    check_ends(once, until_idle)
     given = FixedSplitters(
         None if splitters is None else check_splitters(splitters),
         None if physical_window is None else check_physical_window(physical_window),
@@ -159,11 +161,18 @@ def start(
         labels=labels,
     )
     run = _start_on_checkpoint(query, [sink for _, sink in results], checkpoint, options)
+    if until_idle:
+        stop_when_idle(run)
+    _show(run, show)
+    return run
+
+
+def _show(run: Run, show: bool | None) -> None:
+    """Show a live line if asked to, or if standard error is a terminal."""
     if show or (show is None and sys.stderr is not None and sys.stderr.isatty()):  # stderr is None if it is closed
         from headrace.showing import live
 
         live.show_live_line(run)
-    return run
 
 
 def _start_on_checkpoint(

@@ -99,24 +99,6 @@ def for_console(
     return PlainLines(console)
 
 
-class StopWhenIdle:
-    """A condition for `stop_when`: no tuple has arrived for `seconds` and the run has no pending work."""
-
-    def __init__(self, seconds: float = 2.0) -> None:
-        self.seconds = seconds
-        self._epoch: int | None = None
-        self._since: float | None = None  # set at the first call
-
-    def __call__(self, run: Run) -> bool:
-        self._since = time.monotonic() if self._since is None else self._since
-        last = run.progress.last
-        if last is not None and last.epoch != self._epoch:
-            if self._epoch is None or last.tuples_in:
-                self._since = time.monotonic()
-            self._epoch = last.epoch
-        return time.monotonic() - self._since >= self.seconds and not run.busy
-
-
 class StopAfter:
     """A condition for `stop_when`: true `seconds` after the first call. None: never."""
 

@@ -469,26 +469,6 @@ def test_rates_are_per_second_of_the_last_epochs(monkeypatch: pytest.MonkeyPatch
     assert rates.of("calls") == 0.0
 
 
-def test_idle_means_no_input_for_a_while_and_nothing_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
-    run, idle = played(9), live.StopWhenIdle(2.0)
-    assert not idle(run)
-    now[0] += 5.0
-    run.busy = True
-    assert not idle(run), "the first epoch is under way"
-    run.busy = False
-    run.wait(0)
-    assert not idle(run), "it has just ended"
-    now[0] += 1.0
-    run.wait(0)
-    assert not idle(run)
-    now[0] += 1.9
-    assert not idle(run)
-    now[0] += 0.2
-    assert idle(run)
-
-
 def test_after_counts_from_the_first_look(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [100.0]
     monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
