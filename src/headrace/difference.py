@@ -63,9 +63,7 @@ def difference(expected: pa.Table, found: pa.Table) -> str | None:
     kinds = [[(field.name, field.type) for field in table.schema] for table in (expected, found)]
     if kinds[0] != kinds[1]:
         return f"the columns differ: expected {_columns(expected)}; found {_columns(found)}"
-    missing, extra = unmatched_rows(expected, found)
-    if any(has_float(field.type) for field in expected.schema):
-        missing, extra = _unmatched(missing, extra)
+    missing, extra = differing_rows(expected, found)
     if not missing.num_rows and not extra.num_rows:
         return None
     lines = [f"expected {expected.num_rows} rows, found {found.num_rows}"]
@@ -83,6 +81,14 @@ def _listed(what: str, rows: pa.Table) -> str:
     more = [f"  and {rows.num_rows - SHOWN_ROWS} more"] if rows.num_rows > SHOWN_ROWS else []
     shown = [f"  {row}" for row in rows_text(rows.slice(0, SHOWN_ROWS))]
     return "\n".join([f"{what} {rows.num_rows}:", *shown, *more])
+
+
+def differing_rows(expected: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Return the missing and the extra rows of two tables with the same columns. Doubles that are close are equal."""
+    missing, extra = unmatched_rows(expected, found)
+    if any(has_float(field.type) for field in expected.schema):
+        missing, extra = _unmatched(missing, extra)
+    return missing, extra
 
 
 def unmatched_rows(expected: pa.Table, found: pa.Table) -> tuple[pa.Table, pa.Table]:

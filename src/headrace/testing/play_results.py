@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import pyarrow as pa
 
-from headrace.difference import difference
+from headrace.difference import difference, differing_rows
 from headrace.errors import QueryError, QueryTypeError
 from headrace.support.argument_errors import describe_argument
 from headrace.testing.typed_rows import Rows, typed_table
@@ -59,6 +59,7 @@ class PlayedStep:
     late: int
     rejected: int
     watermark: dict[str, PlayedWatermark]
+    _played: Sequence[PlayedStep] = field(default=(), compare=False)  # all steps of the play
 
     def expect(self, rows: Rows, result: str | int | None = None) -> None:
         """Check that the results of this step are these rows, in any order.
@@ -69,7 +70,8 @@ class PlayedStep:
             result: which result, where the query is a list of streams: its name or position. None: the only one.
 
         Raises:
-            AssertionError: the results are others; the message lists the missing and the extra rows.
+            AssertionError: the results are others; the message lists the missing and the extra rows, and names other
+                steps that emitted the missing ones.
             QueryError: there is no such column or result.
 
         Examples:
@@ -93,7 +95,25 @@ class PlayedStep:
         expected = typed_table(rows, found.schema, "the expected rows", sparse=False)
         told = difference(expected, found)
         if told is not None:
-            raise AssertionError(f"{self.label}: the results are not the expected ones\n{told}")
+            lines = [f"{self.label}: the results are not the expected ones", told, *self._elsewhere(expected, result)]
+            raise AssertionError("\n".join(lines))
+
+    def _elsewhere(self, expected: pa.Table, result: str | int | None) -> Iterator[str]:
+        """Describe which other steps emitted the missing rows."""
+        missing, _ = differing_rows(expected, self._result(result).select(expected.column_names))
+        for step in self._played:
+            if step is self or (rows := step._rows_like(expected, result)) is None:
+                continue
+            if count := missing.num_rows - differing_rows(missing, rows)[0].num_rows:
+                yield f"{count} of the missing rows {'was' if count == 1 else 'were'} emitted by {step.label}"
+
+    def _rows_like(self, expected: pa.Table, which: str | int | None) -> pa.Table | None:
+        """Return the columns of `expected` of a result; None if a changed query has no such result or columns."""
+        try:
+            found = self._result(which).select(expected.column_names)
+        except (QueryError, KeyError):
+            return None
+        return found if found.schema.equals(expected.schema) else None
 
     def _result(self, which: str | int | None) -> pa.Table:
         if not isinstance(self.results, Results):

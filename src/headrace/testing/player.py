@@ -121,7 +121,9 @@ def play(query: Query, steps: Sequence[PlayStep], slots: int = 2) -> list[Played
     with tempfile.TemporaryDirectory(prefix="headrace-play-") as folder:
         player = _Player(query, Path(folder) / "state", check_slots(slots))
         try:
-            return [player.play(number, step) for number, step in enumerate(checked)]
+            for number, step in enumerate(checked):
+                player.played.append(player.play(number, step))
+            return player.played
         finally:
             player.close()
 
@@ -133,6 +135,7 @@ class _Player:
         self.folder, self.slots = folder, slots
         self.sink = sinks.memory()
         self.rows: dict[str, pa.Table] = {}  # of tables, as steps gave them
+        self.played: list[PlayedStep] = []
         self.run: LocalRun | None = None
         self._take_query(query)
 
@@ -160,7 +163,7 @@ class _Player:
             raise
         late, rejected = (now - then for now, then in zip(self._totals(), before, strict=True))
         emitted = isinstance(step, EpochStep | EndStep)
-        return PlayedStep(label, self._results(emitted), late, rejected, self._watermarks())
+        return PlayedStep(label, self._results(emitted), late, rejected, self._watermarks(), self.played)
 
     def close(self) -> None:
         if self.run is not None:

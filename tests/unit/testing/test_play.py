@@ -274,6 +274,28 @@ def test_a_difference_names_the_step_and_shows_the_rows() -> None:
         step.expect([])
 
 
+def test_a_missing_row_that_another_step_emitted_is_found_there() -> None:
+    given = [t.epoch(calls=[(1, "a"), (2, "b")]), t.restart(), t.epoch(calls=[(12, "a")]), t.end()]
+    steps = t.play([counts(CALLS), CALLS.filter("k = 'c'").named("none")], given)
+    with pytest.raises(AssertionError) as told:
+        steps[0].expect([{"k": "a", "n": 1}, {"k": "b", "n": 1}, {"k": "a", "n": 1}], result=0)
+    *_, first, second = str(told.value).splitlines()
+    assert first == "2 of the missing rows were emitted by step 2, epoch(calls: 1 tuple)"
+    assert second == "1 of the missing rows was emitted by step 3, end()"
+    with pytest.raises(AssertionError) as told:
+        steps[3].expect([{"k": "d", "n": 1}], result=0)
+    assert "were emitted" not in str(told.value) and "was emitted" not in str(told.value)
+
+
+def test_other_steps_of_a_changed_query_may_have_other_columns() -> None:
+    given = [t.epoch(calls=[(1, "a")]), t.restart(query=counts(CALLS).map("k", m="n + 1")), t.end()]
+    steps = t.play(counts(CALLS), given)
+    with pytest.raises(AssertionError, match="missing 1"):
+        steps[2].expect([{"m": 3}])
+    with pytest.raises(AssertionError, match=r"1 of the missing rows was emitted by step 2, end\(\)"):
+        steps[0].expect([{"k": "a"}])
+
+
 def test_doubles_are_compared_with_a_tolerance() -> None:
     numbers = t.source("numbers", {"x": "double"})
     (step,) = t.play(numbers, [t.epoch(numbers=[(1, 0.1), (2, 3)])])
