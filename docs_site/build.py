@@ -71,7 +71,7 @@ def first_sentence(text: str) -> str:
     """Return the first sentence of a page's prose without its links."""
     prose = [part for part in re.split(r"\n\s*\n", text) if re.match(r"(?!```)[A-Za-z`*\[]", part)]
     found = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(prose[0].split())) if prose else ""
-    return re.split(r"(?<=[.!?]) (?=[A-Za-z`])", found)[0]
+    return re.split(r"(?<=[.!?]) (?=[A-Za-z`*])", found)[0]
 
 
 if __name__ == "__main__":

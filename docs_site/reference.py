@@ -36,6 +36,16 @@ GROUPS: dict[str, tuple[str, list[str]]] = {
 HANDED_OUT: dict[str, Any] = {  # classes whose objects users get and do not make
     each.__name__: each for each in (Substreams, Run, Plan, Figures, ProcessorTable)
 }
+INTRODUCTIONS = {  # the first sentence of each page with directives, also in llms.txt
+    "sources": "`session`, `files`, `kafka`, `stream` and `table` open a Spark session and the inputs of a query.",
+    "streams": "Every verb of a stream, of its substreams and of a table, with arguments, errors and an example.",
+    "runs": "`start` and the run that it returns, plans, policies, `reference`, `calibrate` and `read_state`.",
+    "processors": "`Processor` and `StateTable`, the base of your own operators, and the methods of their tables.",
+    "more": "Further public names of `headrace`.",
+    "errors": "Every error class of headrace and what it means.",
+    "sinks": "Every sink of `headrace.sinks` with its options: files, databases, Kafka, lakehouse tables and functions.",
+    "testing": "`headrace.testing` tests queries and processors without Spark: `play`, `check_processor` and their helpers.",
+}
 NAMES = (
     "In the examples, `hr` is headrace, `pa` is pyarrow, `spark` is a session, `run` is a run in progress, and `calls/` is"
     " a folder of Parquet files.\n\n"
@@ -57,12 +67,16 @@ def write(folder: Path) -> None:
 
 def pages() -> dict[str, tuple[str, str]]:
     """Return title and text of every generated page, by name."""
-    made = {name: (title, NAMES + _directives(names)) for name, (title, names) in _groups().items()}
-    made["sinks"] = ("Sinks", NAMES + _module(sinks))
-    made["testing"] = ("Testing", NAMES + _module(testing))
+    made = {name: (title, _introduction(name) + _directives(names)) for name, (title, names) in _groups().items()}
+    made["sinks"] = ("Sinks", _introduction("sinks") + _module(sinks))
+    made["testing"] = ("Testing", _introduction("testing") + _module(testing))
     made["commands"] = ("Commands", "\n".join(_commands()))
     made["records"] = ("Progress and records", "\n".join(_records()))
     return made
+
+
+def _introduction(page: str) -> str:
+    return f"{INTRODUCTIONS[page]}\n\n{NAMES}"
 
 
 def expanded(text: str) -> str:

@@ -18,6 +18,11 @@ LANGUAGES = {".py": "python", ".toml": "toml", ".yml": "yaml", ".json": "json"}
 LINK = re.compile(r"(\]\()(?!https?:|mailto:|#)([^)#\s]+)")
 FENCE = re.compile(r"(^```.*?^```[ ]*$)", re.MULTILINE | re.DOTALL)
 SHOWN_BYTES = 200_000
+HOME_LINKS = {  # phrases of the home page, and the generated pages that they lead to on the site
+    "every public name": "reference/streams.md",
+    "every command-line option": "reference/commands.md",
+    "every field of progress": "reference/records.md",
+}
 
 
 def stage(folder: Path) -> None:
@@ -50,7 +55,8 @@ def staged_path(source: Path) -> str:
 def _page(source: Path) -> tuple[str, list[Path]]:
     """Return the staged text of a file or folder, and what else it needs."""
     if source.suffix == ".md":
-        return _relinked(source.read_text(), source)
+        text, needed = _relinked(source.read_text(), source)
+        return (_with_reference(text) if source == DOCS / "index.md" else text), needed
     name = source.relative_to(ROOT).as_posix()
     if source.is_dir():
         inside = sorted(path for path in source.iterdir() if path.suffix in {".md", *LANGUAGES} - {".json"})
@@ -60,6 +66,13 @@ def _page(source: Path) -> tuple[str, list[Path]]:
     if len(text) > SHOWN_BYTES:
         raise SystemExit(f"docs: a page links to {name}, which has {len(text):,} characters; link to a smaller file")
     return f"# {name}\n\n````{LANGUAGES.get(source.suffix, 'text')}\n{text.rstrip()}\n````\n", []
+
+
+def _with_reference(text: str) -> str:
+    """Return the home page with links to generated pages, which the repository does not have."""
+    for phrase, page in HOME_LINKS.items():
+        text = text.replace(phrase, f"[{phrase}]({page})")
+    return text
 
 
 def _relinked(text: str, source: Path) -> tuple[str, list[Path]]:

@@ -46,6 +46,24 @@ def test_the_first_sentence_of_a_page():
     assert build.first_sentence(page) == "headrace has a link here."
 
 
+def test_every_page_of_the_reference_has_a_first_sentence_of_its_own():
+    found = [build.first_sentence(f"# {title}\n\n{text}") for title, text in reference.pages().values()]
+    assert len(set(found)) == len(found) and min(map(len, found)) > 30
+    assert not any(sentence.startswith("In the examples") for sentence in found)
+
+
+def test_a_sentence_ends_before_emphasis():
+    assert build.first_sentence("# Title\n\nOne sentence. *Another one.* A third.\n") == "One sentence."
+
+
+def test_the_home_page_leads_to_the_reference(tmp_path: Path):
+    staging.stage(tmp_path)
+    home = (tmp_path / "index.md").read_text()
+    made = {f"reference/{name}.md" for name in reference.pages()}
+    for phrase, page in staging.HOME_LINKS.items():
+        assert f"[{phrase}]({page})" in home and page in made
+
+
 @pytest.fixture(scope="module")
 def zensical() -> Path:
     if not build.ZENSICAL.exists():
