@@ -21,6 +21,7 @@ NAV: list[dict[str, Any]] = [
             {"Enrich from a changing table": "how-to/enrich-from-a-table.md"},
             {"Keep state of your own": "how-to/keep-state-of-your-own.md"},
             {"Read and write Kafka": "how-to/read-and-write-kafka.md"},
+            {"From Kafka to a database": "how-to/kafka-to-database.md"},
             {"Write each result exactly once": "how-to/write-exactly-once.md"},
             {"Change a query without losing state": "how-to/change-a-query.md"},
             {"Use more or fewer slots": "how-to/change-slots.md"},
