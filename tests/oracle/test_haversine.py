@@ -22,7 +22,7 @@ from headrace.errors import ExpressionError
 from headrace.expressions import join_predicate
 from headrace.kernels.joins import band
 from headrace.reference import reference
-from headrace.testing import run_locally, table_stream
+from headrace.testing import arrow_table, run_locally, table_stream
 
 SECOND = 1_000_000
 ROWS = 80
@@ -35,6 +35,7 @@ MIDDLES = {
     "180 degrees": (-17.0, 180.0, 0.3),
     "everywhere": (0.0, 0.0, 200.0),
 }
+CALL = "haversine_km(l.lat, l.lon, r.lat, r.lon)"
 ODD = (math.nan, math.inf, -math.inf, None, 95.0, -1e300)
 
 
@@ -145,6 +146,51 @@ def test_a_canary_with_a_circle_that_is_too_small_is_found(tmp_path: Path, monke
     left, right = places(r, "city"), places(r, "city")
     with pytest.raises(AssertionError):
         found(left, right, "haversine_km(l.lat, l.lon, r.lat, r.lon) <= 20", tmp_path)
+
+
+def test_a_longitude_that_is_far_away_is_compared_as_duckdb_does(tmp_path: Path) -> None:
+    """1e15 degrees are a place on no map, but a number; the difference of two such numbers is rounded."""
+    time = pa.array([0], pa.timestamp("us", "UTC"))
+    left, right = (pa.table({"ts": time, "n": [0], "lat": [0.0], "lon": [lon]}) for lon in (1e15, 5.0))
+    [apart] = in_duckdb(
+        left, right, join_predicate(f"{CALL} < 1", left.schema, right.schema).sql.partition(" < ")[0] + "))"
+    ).values()
+    assert found(left, right, f"{CALL} <= {apart}", tmp_path) == {(0, 0)}
+
+
+@pytest.mark.parametrize("how", ["inner", "left"])
+def test_a_join_with_a_table_may_have_a_distance(how: Any, tmp_path: Path) -> None:
+    r = random.Random(how)
+    left, zones = places(r, "city"), places(r, "city").drop_columns(["ts"])
+    table = arrow_table(zones.rename_columns({"n": "zone"}), name="zones")
+    query = table_stream(left, name="l").join(table, on=f"{CALL} < 20", how=how).map("n", "zone")
+    assert "zones" in query.explain()
+    assert difference(reference(query), run_locally(query, tmp_path)) is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "haversine_km(DISTINCT lat, lon, 0, 0)",
+        "haversine_km(lat, lon, 0, 0) FILTER (WHERE lat < 0)",
+        "haversine_km(lat, lon, 0, 0 ORDER BY lat)",
+        "nosuch.haversine_km(lat, lon, 0, 0)",
+        "haversine_km(lon1 := lon, lat1 := lat, lat2 := lat, lon2 := lon)",
+    ],
+)
+def test_a_call_with_more_than_arguments_is_refused(call: str) -> None:
+    s = table_stream(places(random.Random(1), "city"), name="s")
+    with pytest.raises(ExpressionError):
+        s.map(km=call)
+
+
+def test_small_and_unsigned_integers_are_places_too(tmp_path: Path) -> None:
+    time = pa.array([0, 1], pa.timestamp("us", "UTC"))
+    table = pa.table({"ts": time, "lat": pa.array([1, 0], pa.uint8()), "lon": pa.array([-100, 100], pa.int8())})
+    rows = run_locally(
+        table_stream(table, name="s").map(km="haversine_km(lat, lon, 2::utinyint, -100::tinyint)"), tmp_path
+    )
+    assert min(rows["km"].to_pylist()) == pytest.approx(111.195, abs=0.01)
 
 
 def test_a_call_with_other_arguments_says_which_are_needed() -> None:

@@ -5,8 +5,9 @@ Invariant: a decided layout is used only after the newest manifest contains it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +45,7 @@ class MeasuredLoad:
     heavy: list[SpaceSavingSketch]
     held: list[float]  # tuples in its windows, by side
     pairs_per_tuple: float = PAIRS_PER_TUPLE
+    cpu: float = 0.0  # CPU seconds per epoch, over all slots
     texts: dict[int, str] = field(default_factory=dict)  # key hash -> text of the key
 
     def totals(self) -> tuple[float, float]:
@@ -143,27 +145,33 @@ class Controller:
         seconds: float,
         splitting: SplitLoad | None = None,
         *,
-        leading: Collection[str] | None = None,
+        plan: p.PhysicalPlan | None = None,
+        operator_cpu: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Record an epoch: loads of operators from the tasks' reports, tuples in their windows by side, the CPU seconds
         of each slot, the epoch's seconds, and the work of the splitters if they read files.
 
-        leading: the operators that followed no other in the epoch; None: those of the usual plan. What was measured and
-        decided for an operator that follows again is dropped.
+        plan: the plan of the epoch; None: the usual one. What was measured and decided for an operator that follows
+        another again is dropped. operator_cpu: CPU seconds by operator, over all slots.
         """
-        usual = {operator.name for operator in self.plan.operators if not operator.follows}
-        leading = usual if leading is None else leading
+        now_led = (plan or self.plan).leaders
+        self._followed = {
+            leader for led in (self.plan.leaders, now_led) for name, leader in led.items() if name != leader
+        }
         self.observed += 1
         # the first epoch includes imports and compilation, so the second replaces it
         weight = SMOOTHING if self.observed > 2 else 1.0
         if splitting is not None:
             self.splitting = splitting.smoothed(self.splitting, weight)
         for operator in self.plan.operators:
-            if operator.name not in leading and operator.name not in usual:
+            if operator.follows and now_led[operator.name] != operator.name:
                 self.measured.pop(operator.name, None)
                 self.layouts.pop(operator.name, None)
             elif self.can_place(operator) or self._can_shape(operator):
                 self._take(operator, loads.get(operator.name, ()), held.get(operator.name, (0.0, 0.0)))
+                if operator.name in self.measured:
+                    known = self.measured[operator.name]
+                    known.cpu = known.cpu * (1 - weight) + operator_cpu.get(operator.name, 0.0) * weight
         now = [each / max(seconds, 1e-6) for each in cpu]
         before = self.occupancy if len(self.occupancy) == len(now) else now
         self.seconds = self.seconds * (1 - weight) + seconds * weight
@@ -333,21 +341,22 @@ class Controller:
         sides = list(zip(found.new[0].tolist(), found.new[1].tolist(), strict=True))
         wanted = group_moves.hot_groups_for(layout.grids, sides, load.tolist(), layout.owner, layout.slots)
         grids = tuple(grid for grid in wanted if grid.group not in pins)
-        return grids if operator.name not in self._followed or self._pays_exchange(layout, grids, load) else ()
+        return (
+            grids if operator.name not in self._followed or self._pays_exchange(layout, grids, load, found.cpu) else ()
+        )
 
-    def _pays_exchange(self, layout: Diagonal, grids: Sequence[HotGroup], load: Counts) -> bool:
+    def _pays_exchange(self, layout: Diagonal, grids: Sequence[HotGroup], load: Counts, cpu: float) -> bool:
         """Return whether grids save the busiest slot more time than the exchange to the operators that follow costs.
 
-        In an epoch without grids these share the operator's slots, and no exchange is needed.
+        In an epoch without grids these share the operator's slots, and no exchange is needed. cpu: of the operator alone,
+        because nothing else becomes faster.
         """
 
         def busiest(grids: Sequence[HotGroup]) -> float:
             return max(group_moves.slot_loads(layout.owner, grids, load.tolist(), layout.slots))
 
-        now = busiest(layout.grids)
-        if not now or not self.occupancy:
-            return False
-        saved = max(self.occupancy) * self.seconds * (busiest(()) - busiest(grids)) / now
+        total = float(load.sum())
+        saved = cpu * (busiest(()) - busiest(grids)) / total if total else 0.0
         return saved > (EXCHANGE if layout.grids else EXCHANGE + gain.SECONDS)
 
     def _moves(

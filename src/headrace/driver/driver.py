@@ -376,7 +376,7 @@ class Driver:
         clock, cpu = zip(*marks, strict=True)
         executed, commit, delivery = (after - before for before, after in pairwise(clock))
         found = record_of(last, manifest, sum_counts(report.work for report in reports), self._substreams)
-        sent, kept = _block_bytes(self.plan, reports)
+        sent, kept = _block_bytes(epoch.plan, reports)
         return replace(
             found,
             seconds=clock[-1] - clock[0],

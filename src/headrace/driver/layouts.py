@@ -154,7 +154,8 @@ class RunLayouts:
             _slot_cpu(reports, epoch.slots),
             seconds,
             _split_load(reports, bytes_read),
-            leading=epoch.layouts,
+            plan=epoch.plan,
+            operator_cpu=_operator_cpu(reports),
         )
         if not self.control.due(epoch.number):
             return []
@@ -185,6 +186,15 @@ def _split_load(reports: Sequence[Report], bytes_read: Mapping[str, int]) -> Spl
     tuples = sum(counts.delivered for report in tasks for counts in report.sources.values())
     cpu = [report.cpu for report in tasks]
     return SplitLoad(len(tasks), tuples, sum(bytes_read.values()), sum(cpu), max(cpu))
+
+
+def _operator_cpu(reports: Sequence[Report]) -> dict[str, float]:
+    """Return the CPU seconds of every operator over all slots."""
+    found: dict[str, float] = {}
+    for report in reports:
+        for name, seconds in report.work.cpu.items():
+            found[name] = found.get(name, 0.0) + seconds
+    return found
 
 
 def _slot_cpu(reports: Sequence[Report], slots: int) -> list[float]:

@@ -6,7 +6,8 @@ same text. Latitudes and longitudes are in degrees.
     haversine_km = 2 R asin(sqrt(a)),    a = sin((lat2 - lat1) / 2)^2 + |cos(lat1) cos(lat2)| sin((lon2 - lon1) / 2)^2
 
 Invariant: for latitudes from -90 to 90, a distance of at most d means that the latitudes differ by at most d / R, and
-that the straight line between the points is at most 2 sin(d / 2R) long on a sphere of radius 1.
+that the straight line between the points is at most 2 sin(d / 2R) long on a sphere of radius 1. Both follow within
+rounding if longitudes are not huge; `headrace.kernels.joins.band` widens both by more than that.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ NAME = "haversine_km"
 RADIUS_KM = 6371.0088
 ARGUMENTS = ("lat1", "lon1", "lat2", "lon2")
 _SQL = (
-    "12742.0176 * asin(sqrt(least(1.0, pow(sin(radians(lat2 - lat1) / 2), 2)"
-    " + abs(cos(radians(lat1)) * cos(radians(lat2))) * pow(sin(radians(lon2 - lon1) / 2), 2))))"
+    "12742.0176 * asin(sqrt(least(1.0, pow(sin((radians(lat2) - radians(lat1)) / 2), 2)"
+    " + abs(cos(radians(lat1)) * cos(radians(lat2))) * pow(sin((radians(lon2) - radians(lon1)) / 2), 2))))"
 )
 
 
@@ -37,11 +38,19 @@ def expand_distances(tree: Any, text: str, what: str) -> Any:
     if found.get("class") != "FUNCTION" or found["function_name"].lower() != NAME:
         return found
     given = [argument["expression"] for argument in found["arguments"]]
+    expected = f"{what} = {text!r}: {NAME} takes {', '.join(ARGUMENTS)}, in degrees"
     if len(given) != len(ARGUMENTS):
-        raise ExpressionError(
-            f"{what} = {text!r}: {NAME} takes {', '.join(ARGUMENTS)}, in degrees; found {len(given)} arguments"
-        )
+        raise ExpressionError(f"{expected}; found {len(given)} arguments")
+    if not _is_plain(found):
+        raise ExpressionError(f"{expected}; found a call with a schema, argument names, DISTINCT, FILTER or ORDER BY")
     return _substitute(_template(), dict(zip(ARGUMENTS, given, strict=True)))
+
+
+def _is_plain(call: Tree) -> bool:
+    """Return whether a call has nothing but its arguments, in order."""
+    named = any(argument["name"] for argument in call["arguments"])
+    changed = any(call[name] for name in ("schema", "catalog", "filter", "distinct", "export_state"))
+    return not (named or changed or call["order_bys"]["orders"])
 
 
 def distance_arguments(tree: Tree) -> dict[str, Tree] | None:

@@ -48,7 +48,8 @@ class KeyEquality:
 class Circle:
     """The condition that two points on the Earth are at most `km` apart."""
 
-    places: Mapping[str, tuple[str, str]]  # by side, its columns of latitude and longitude
+    left: tuple[str, str]  # columns of latitude and longitude
+    right: tuple[str, str]
     km: float
 
 
@@ -300,7 +301,8 @@ def _circle(tree: Tree, schemas: Mapping[str, pa.Schema]) -> BandCondition | Non
     km = number_constant(limit)
     if not 0 <= km < math.pi * RADIUS_KM:  # no pair, or every pair
         return None
-    circle = Circle({sides[0]: (names[0], names[1]), sides[2]: (names[2], names[3])}, km)
+    first, second = (names[0], names[1]), (names[2], names[3])
+    circle = Circle(first, second, km) if sides[0] == "l" else Circle(second, first, km)
     width = math.degrees(km / RADIUS_KM * (1 + 1e-9)) + (1e-12 if km < RADIUS_KM else 1e-4)  # asin is flat near 1
     return BandCondition((sides[2], names[2]), sides[0], (names[0], names[0]), width, circle=circle)
 

@@ -4,7 +4,7 @@ The second signal raises KeyboardInterrupt. For some seconds after it, further s
 errors of interrupted calls to Spark are not logged (`StopRequest.insisted`).
 
 Invariant: an interrupt of a command is never lost. Python discards an exception that is raised in the callback of a weak
-reference or in `__del__`, where a signal may arrive too; such an interrupt is raised again. Where compiled code
+reference or in a finalizer, where a signal may arrive too; such an interrupt is raised again. Where compiled code
 discards it without a word, the next step of the command notices.
 """
 

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.columnar import scratch
 from headrace.compile import compile_query
+from headrace.control.policy import Policy
 from headrace.driver.driver import Driver, Settings
 from headrace.driver.position import Position
 from headrace.errors import QueryError
@@ -202,7 +203,8 @@ def _measured(
         scratch.temporary_folder("calibrate") as folder,
         StateStore.open(folder / "state", fsync=False) as store,
     ):
-        settings = Settings(slots, keep_failed=keep_failed)
+        # the counts of all epochs belong to one plan
+        settings = Settings(slots, keep_failed=keep_failed, policy=Policy(hot=False))
         driver = Driver(_by_ts(plan), {"operators": []}, store, {}, settings, tables=tables).open()
         for number in range(sample.epochs):
             windows = [PhysicalWindow(name, part) for name, part in _part(sample, number)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 
 from headrace.columnar.types import TS_TYPE
 from headrace.compile import compile_query
+from headrace.compile.uncoalesce import share_slots
 from headrace.control import controller
 from headrace.control.control_state import ControlState
 from headrace.control.controller import Controller, MeasuredLoad, group_work
@@ -158,22 +160,37 @@ def grouped(joined: Stream) -> Stream:
 
 @pytest.mark.parametrize(("seconds", "split"), [(0.02, False), (0.5, True)])
 def test_a_hot_group_with_followers_is_split_if_that_saves_more_than_an_exchange(seconds: float, split: bool) -> None:
-    control, _ = hot_join(grouped)
+    control, measured = hot_join(grouped)
     assert control.plan.by_name["aggregate-1"].follows == "join-1"
-    control.occupancy, control.seconds = [1.0] + [0.01] * 15, seconds
+    control.occupancy, control.seconds = [1.0] * 16, 10.0  # by other operators
+    measured.cpu = seconds
     control.reorganise(9, 64, {"join-1": Diagonal(tuple(g % 16 for g in range(64)), 16)})
     after = control.layouts.get("join-1", Diagonal.even(64, 16))
     assert isinstance(after, Diagonal) and bool(after.grids) is split
 
 
 def test_a_hot_group_with_followers_is_joined_again_when_epochs_become_small() -> None:
-    control, _ = hot_join(grouped)
+    control, measured = hot_join(grouped)
     small = Diagonal(tuple(g % 16 for g in range(64)), 16, (HotGroup(0, 4, 4, tuple(range(16))),))
     for seconds, grids in ((0.5, True), (0.005, False)):
-        control.occupancy, control.seconds = [0.5] * 16, seconds
+        measured.cpu = seconds
         control.reorganise(9, 64, {"join-1": small})
         after = control.layouts.get("join-1", small)
         assert isinstance(after, Diagonal) and bool(after.grids) is grids
+
+
+def test_the_second_join_of_a_chain_must_pay_for_its_exchange_too() -> None:
+    """It follows the first in the usual plan, and leads the aggregate while a hot group of the first is split."""
+    third = table_stream(SCHEMA.empty_table(), name="third")
+    control, _ = hot_join(lambda joined: grouped(joined.map(k="l_k").join(third, on="l.k = r.k", within="1 second")))
+    spread = Diagonal(tuple(g % 16 for g in range(64)), 16, (HotGroup(0, 1, 2, (0, 1)),))
+    layouts = {"join-1": spread, "join-2": spread.undivided()}
+    plan = share_slots(control.plan, lambda name: layouts.get(name, spread.undivided()))
+    assert plan.leaders["aggregate-1"] == "join-2"
+    control.observe({}, {}, [0.0] * 16, 1.0, plan=plan)
+    control.measured["join-2"] = replace(control.measured["join-1"], cpu=0.001)
+    after, _ = control._place(0, plan.by_name["join-2"], 16, spread.undivided(), control.measured["join-2"])
+    assert isinstance(after, Diagonal) and not after.grids
 
 
 @pytest.mark.thorough
@@ -189,16 +206,18 @@ def test_a_hot_key_is_split_though_its_results_are_grouped(
     joined = left.join(right, on="l.key = r.key and l.value < r.value", within="3 seconds")
     query = joined.map(key="l_key").aggregate(by=["key"], window="4 seconds", n="count(*)")
     run = LocalRun(query, tmp_path / "state", slots=slots, policy=Policy(every=2))
-    led, measured = [], []
+    led, measured, kept = [], [], []
     for number in range(24):
         run.epoch({n: parts[number] for n, parts in tables.items()})
         led.append(set(run.driver._next_epoch(final=False, idle_sources=(), idle_partitions={}).layouts))
         measured.append("aggregate-1" in run.driver.control.measured)
+        kept.append(run.driver.progress.last.kept_bytes)
     run.end()
     assert difference(reference(query), run.results()) is None
     run.close()
     assert led[0] == led[-1] == {"join-1"} and {"join-1", "aggregate-1"} in led
     assert any(measured) and not measured[-1]
+    assert any(kept) and not any(now for before, now in zip(led, kept[1:], strict=False) if "aggregate-1" in before)
 
 
 def test_more_slots_than_groups_split_nothing() -> None:

@@ -25,6 +25,7 @@ from headrace.kernels.stateless.evaluate import evaluate
 
 Doubles = npt.NDArray[np.float64]
 
+FURTHEST_LONGITUDE = 720.0  # degrees
 SLACK = 1e-12  # relative; a subtraction of doubles loses about 1e-16
 
 
@@ -74,8 +75,8 @@ class Distances:
     def of(cls, near: BandCondition, circle: Circle, tables: Mapping[str, pa.Table], order: Numbers) -> Distances:
         line = 2 * math.sin(circle.km / (2 * RADIUS_KM)) * (1 + 1e-9) + 1e-12  # more than rounding can lose
         most = line**2 if circle.km < RADIUS_KM else line**2 + 1e-6
-        moving, points = (_on_sphere(tables[side], *circle.places[side]) for side in (near.moving, near.point[0]))
-        return cls(moving, points[order], most)
+        left, right = _on_sphere(tables["l"], *circle.left), _on_sphere(tables["r"], *circle.right)
+        return cls(left, right[order], most) if near.moving == "l" else cls(right, left[order], most)
 
     def within(self, first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield the pairs of the ranges that may be near enough."""
@@ -110,9 +111,16 @@ def is_usable(near: BandCondition, left: pa.Table, right: pa.Table) -> bool:
     names = {near.point, *((near.moving, name) for name in near.interval)}
     if near.circle is None:
         return all(_finite(tables[side].column(name)) for side, name in names)
-    places = near.circle.places.items()
-    finite = all(_finite(tables[side].column(name)) for side, place in places for name in place)
-    return finite and all(bool((np.abs(_values(tables[side], lat)) <= 90).all()) for side, (lat, _) in places)
+    return _are_places(left, *near.circle.left) and _are_places(right, *near.circle.right)
+
+
+def _are_places(table: pa.Table, latitude: str, longitude: str) -> bool:
+    """Return whether the index can compare the places: a huge longitude has no exact place on the sphere."""
+    limits = {latitude: 90.0, longitude: FURTHEST_LONGITUDE}
+    return all(
+        _finite(table.column(name)) and bool((np.abs(_values(table, name)) <= most).all())
+        for name, most in limits.items()
+    )
 
 
 def _finite(column: pa.ChunkedArray) -> bool:
