@@ -950,11 +950,16 @@ TOPICS = {
     ),
     "compacted": refused(
         "INVALID_RECORD.*; a topic that is compacted takes messages with a key only",
+        lambda topic: topic.set(
+            topic.name, "min.compaction.lag.ms", str(10**15)
+        ),  # nothing is removed; times are of 1970
         lambda topic: topic.set(topic.name, "cleanup.policy", "compact"),
         undo=(lambda topic: topic.set(topic.name, "cleanup.policy", "delete"),),
     ),
     "compacted, with keys": exact(
-        lambda topic: topic.set(topic.name, "cleanup.policy", "compact"), options={"key": "v"}
+        lambda topic: topic.set(topic.name, "min.compaction.lag.ms", str(10**15)),
+        lambda topic: topic.set(topic.name, "cleanup.policy", "compact"),
+        options={"key": "v"},
     ),
     "messages removed": exact(lambda topic: topic.broker.cut(topic.name, 0, 2), removes=True),
     "notes deleted": exact(lambda topic: topic.delete(NOTES)),
