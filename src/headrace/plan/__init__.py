@@ -215,7 +215,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class PhysicalPlan:
-    """What the tasks execute: sources, operators with their stages, and the edges between them.
+    """The plan that the tasks execute: sources, operators with their stages, and the edges between them.
 
     An edge leads from a producer (a source or an operator) through stateless steps to a target (an operator or a
     result). Sources are in stage 0, and an operator is in a later stage than its producers unless it follows one of

@@ -14,7 +14,7 @@ POLL = 0.05  # seconds between two looks at the run
 
 
 class WatchedRun(Protocol):
-    """What the condition needs of a run."""
+    """The parts of a run that the idle condition uses."""
 
     @property
     def progress(self) -> Progress: ...
