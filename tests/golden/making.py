@@ -64,6 +64,7 @@ def query(spark: Any, folder: Path) -> dict[str, hr.Stream]:
     prices = hr.table(folder / "tariffs", name="tariffs")
     short, long = calls.case("seconds < 30")
     sessions = calls.aggregate(by=["caller"], session="0.5 seconds", n="count(*)", s="sum(seconds)")
+    values = calls.map("caller", x="seconds::DOUBLE")
     tuples = calls.aggregate(by=["caller"], session="1 second", said="list(seconds)")
     return {
         # windows of a join, panes, and tuples that are written again in every epoch
@@ -81,6 +82,10 @@ def query(spark: Any, folder: Path) -> dict[str, hr.Stream]:
         "known": short.asof(long, by=["caller"], within="4 seconds", how="left"),
         "unanswered": short.join(long, on="l.caller = r.caller and l.ts < r.ts", within="0.5 seconds", how="full"),
         # a version of a table, before and after an operator
+        # a band join, and tuples that wait for their number or for their turn
+        "near": values.join(values, on="abs(l.x - r.x) <= 2 and l.ts < r.ts", within="3 seconds"),
+        "numbered": short.join(long, on="l.caller = r.caller", last=4),
+        "sequence": calls.filter("seconds > 40"),
         "priced": calls.join(prices, on="l.caller = r.caller", how="left").map("seconds", "tariff", caller="l_caller"),
         "billed": sessions.join(prices, on="l.caller = r.caller").map("n", "s", "tariff"),
     }
@@ -88,7 +93,10 @@ def query(spark: Any, folder: Path) -> dict[str, hr.Stream]:
 
 def run(spark: Any, folder: Path, tuples: int) -> None:
     """Start in this folder, or continue there, until this many tuples were taken in all."""
-    results = [(stream, hr.sinks.parquet(folder / name)) for name, stream in query(spark, folder).items()]
+    results = [
+        (stream, hr.sinks.parquet(folder / name, ordered=name == "sequence"))
+        for name, stream in query(spark, folder).items()
+    ]
     still = {"splitters": False}  # what is decided by how long tasks take differs from one run to the next
     options = {
         "checkpoint": folder / "checkpoint",

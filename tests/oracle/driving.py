@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from headrace import sinks
 from headrace.operators import Operator
+from headrace.operators.base import SequentialOperator
 from headrace.operators.joins import JoinOperator
-from headrace.routing import Diagonal, HotGroup, Layout, OneSlotRouter, Rectangles
+from headrace.routing import BOTH, Diagonal, HotGroup, Layout, OneSlotRouter, Ranges, Rectangles
 from headrace.state import caches
 from headrace.state.manifest import Manifest
 from headrace.state.store import StateStore
@@ -178,10 +179,15 @@ def random_layouts(seed: int, grids: float = 0.3) -> Callable[[Operator, int, in
     r = np.random.default_rng(seed)
 
     def choose(operator: Operator, groups: int, slots: int) -> Layout | None:
-        if isinstance(operator.router, OneSlotRouter):  # an order is made in one place
+        if isinstance(operator.router, OneSlotRouter):
             return None
+        if isinstance(operator, SequentialOperator):  # its stretches ascend with the slots
+            bounds = sorted({int(b) for b in r.integers(-5, 40, int(r.integers(0, slots)))})
+            return Ranges(tuple(b * 1_000_000 for b in bounds), ((1, 1),) * (len(bounds) + 1), BOTH)
         cells = int(r.integers(1, slots + 1))
         join = isinstance(operator, JoinOperator)
+        if join and operator.band is not None and r.random() < 0.7:
+            return random_ranges(r, slots, operator.band.points_side)
         if join and (not operator.keys or r.random() < grids):
             return Rectangles(groups, composition(r, cells), bool(r.random() < 0.5))
         owners = tuple(int(s) for s in r.integers(0, cells, groups))
@@ -189,6 +195,19 @@ def random_layouts(seed: int, grids: float = 0.3) -> Callable[[Operator, int, in
         return Diagonal(owners, cells, random_splits(r, groups, cells) if can_be_split else ())
 
     return choose
+
+
+def random_ranges(r: np.random.Generator, slots: int, points: int, scale: float = 5.0) -> Ranges:
+    """Some ranges, each on a grid of its own."""
+    grids, left = [], slots
+    while left and (not grids or r.random() < 0.7):
+        rows = int(r.integers(1, left + 1))
+        columns = int(r.integers(1, left // rows + 1))
+        grids.append((rows, columns))
+        left -= rows * columns
+    bounds = {float(np.round(b, int(r.integers(0, 3)))) for b in r.normal(0, scale, len(grids) - 1)}
+    bounds |= {int(b) for b in r.integers(-9, 99, len(grids) - 1 - len(bounds))}
+    return Ranges(tuple(sorted(bounds)), tuple(grids[: len(bounds) + 1]), points)
 
 
 def composition(r: np.random.Generator, total: int) -> tuple[int, ...]:

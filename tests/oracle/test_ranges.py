@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,25 +13,24 @@ import pyarrow as pa
 import pytest
 
 from headrace.columnar.types import TS_TYPE
-from headrace.compile.subqueries import Plan
 from headrace.difference import difference
+from headrace.operators import Operator
 from headrace.reference import reference
-from headrace.routing import RangesRouter
-from headrace.stream import Stream
+from headrace.routing import Layout, Ranges, RangesRouter
 from headrace.testing import LocalRun, table_stream
 
 from .test_local import seeds
 
 ODD = [float("nan"), float("inf"), float("-inf"), 0.0, -0.0, 1e308, -1e308, 5e-324, None]
 BANDS = {
-    "abs(l.x - r.x) <= 0.75": ("r.x", True),
-    "abs(l.x - r.y) < 3": ("r.y", True),
-    "abs(l.x - r.x) <= 0": ("r.x", True),
-    "abs(r.x - l.x) <= 0.1 and l.i <> r.i": ("l.x", True),
-    "l.x between r.x and r.y": ("l.x", True),
-    "r.x between l.x and l.y and l.i < r.i": ("r.x", True),
-    "l.i between r.i and r.j": ("l.i", False),
-    "l.t between r.t and r.u": ("l.t", False),
+    "abs(l.x - r.x) <= 0.75": True,
+    "abs(l.x - r.y) < 3": True,
+    "abs(l.x - r.x) <= 0": True,
+    "abs(r.x - l.x) <= 0.1 and l.i <> r.i": True,
+    "l.x between r.x and r.y": True,
+    "r.x between l.x and l.y and l.i < r.i": True,
+    "l.i between r.i and r.j": False,
+    "l.t between r.t and r.u": False,
 }
 
 
@@ -52,16 +52,27 @@ def rows(rng: random.Random, count: int) -> pa.Table:
     )
 
 
-def ranged(query: Stream, slots: int, column: str, bounds: tuple[float, ...], side: str = "") -> Plan:
-    plan = query.plan(slots=slots)
-    only = replace(plan.subqueries[0], router=RangesRouter((column,), bounds, "lr".index(column[0])))
-    return replace(plan, subqueries=(only, *plan.subqueries[1:]))
-
-
 def some_bounds(rng: random.Random, doubles: bool) -> tuple[float, ...]:
     count = rng.choice([1, 2, 7, 80])
     drawn = [round(rng.gauss(0, 3), 2) if doubles else rng.randint(-9, 99) for _ in range(count)]
     return tuple(sorted(set(drawn)))
+
+
+def any_layouts(rng: random.Random, doubles: bool) -> Callable[[Operator, int, int], Layout | None]:
+    """Other ranges in every epoch, and sometimes a grid; each range is in some slots."""
+
+    def choose(operator: Operator, groups: int, slots: int) -> Layout | None:
+        if operator.band is None or rng.random() < 0.2:
+            return None
+        bounds = some_bounds(rng, doubles)[: slots - 1]
+        grids, left = [], slots - len(bounds) - 1
+        for _ in range(len(bounds) + 1):
+            more = rng.randint(0, left)
+            left -= more
+            grids.append((1, 1 + more) if rng.random() < 0.5 else (1 + more, 1))
+        return Ranges(bounds, tuple(grids), operator.band.points_side)
+
+    return choose
 
 
 @pytest.mark.parametrize("on", BANDS)
@@ -72,14 +83,13 @@ def test_any_ranges_give_the_sequential_answer(on: str, seed: int, tmp_path: Pat
     streams = [table_stream(t, lateness="1 minute", name=n) for t, n in ((left, "left"), (right, "right"))]
     window: dict[str, Any] = {"within": ("4 seconds", "2 seconds")} if seed % 3 else {"last": (9, 5)}
     query = streams[0].join(streams[1], on=on, **window)
-    column, doubles = BANDS[on]
-    bounds = some_bounds(rng, doubles)
+    doubles = BANDS[on]
     expected = reference(query)
     found = []
     cuts = sorted(rng.sample(range(1, 19), 3))
     for start, stop in zip([0, *cuts], [*cuts, 10**6], strict=True):  # every epoch under other slots, after a restart
         slots = rng.choice([1, 2, 3, 7])
-        run = LocalRun(query, tmp_path / "state", slots=slots, plan=ranged(query, slots, column, bounds))
+        run = LocalRun(query, tmp_path / "state", slots=slots, layouts=any_layouts(rng, doubles))
         tables = {n: t.slice(start, stop - start) for n, t in (("left", left), ("right", right))}
         run.epoch(tables, splitters=rng.choice([1, 3]), final=stop == 10**6)
         found.append(run.results())
@@ -104,7 +114,9 @@ def test_an_interval_is_read_only_where_it_can_reach(tmp_path: Path) -> None:
     streams = [table_stream(side, name=name) for name in ("left", "right")]
     query = streams[0].join(streams[1], on="abs(l.x - r.x) <= 0.01", within="1 second")
     bounds = tuple(np.linspace(0, 100, 65)[1:-1].tolist())
-    run = LocalRun(query, tmp_path / "state", slots=8, plan=ranged(query, 8, "r.x", bounds), bounded=True)
+    plan = query.plan(slots=8)
+    plan = replace(plan, subqueries=(replace(plan.subqueries[0], router=RangesRouter(("r.x",), bounds, 1)),))
+    run = LocalRun(query, tmp_path / "state", slots=8, plan=plan, bounded=True)
     run.epoch({"left": side, "right": side}, final=True)
     assert difference(reference(query), run.results()) is None
     sent: Any = run.store.last.work["counts"]["sent"]["join-1"]  # type: ignore[union-attr]

@@ -7,17 +7,16 @@ those that the compiler chooses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Sequence
 
 from headrace import plan as p
 from headrace.compile import CompiledQuery, Held, check_strategy
 from headrace.compile.describe import subquery_members
-from headrace.compile.route import Routers, with_routers_applied
+from headrace.compile.route import with_routers_applied
 from headrace.compile.subqueries import Plan, Subquery
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
-from headrace.routing import Layout
+from headrace.routing import Layout, Router
 from headrace.support.limits import check_slots
 from headrace.support.terminal_text import printable
 
@@ -45,22 +44,15 @@ def bind_plan(plan: Plan, query: CompiledQuery, held: Held | None = None) -> tup
     for given, expected in zip(plan.subqueries, own.subqueries, strict=True):
         _fits(given, expected, operators.get(id(given), []), plan.slots)
     named = {operator.name: subquery for subquery, found in pairs for operator in found}
-    wanted = [(o, subquery.router) for subquery, found in pairs if subquery.router.chosen for o in found]
-    chosen = {operator.name: router for operator, router in wanted if operator.routed(router)}
+    chosen = other_routers((o, subquery.router) for subquery, found in pairs for o in found)
     return with_routers_applied(physical, chosen), lambda operator, groups, slots: _layout(
         named[operator.name], operator, groups, slots
     )
 
 
-def with_routers(plan: Plan, routers: Routers) -> Plan:
-    """Return the plan with the routers by which existing state is grouped."""
-    named = {name: subquery for subquery in plan.subqueries for name in subquery.members}
-    changed = {
-        named[name].name: replace(named[name], router=router, rejected=())
-        for name, router in routers.items()
-        if named[name].router.way != router.way
-    }
-    return replace(plan, subqueries=tuple(changed.get(s.name, s) for s in plan.subqueries))
+def other_routers(wanted: Iterable[tuple[Operator, Router]]) -> dict[str, Router]:
+    """Return, by operator, the wanted routers that are not the operators' usual ones."""
+    return {o.name: router for o, router in wanted if router.way != o.router.way and o.routed(router)}
 
 
 def _pairs(plan: Plan, physical: p.PhysicalPlan) -> list[tuple[Subquery, list[Operator]]]:

@@ -15,7 +15,7 @@ from headrace import plan as p
 from headrace.operators import PLANNERS, Operator, OrderOperator, StatelessOperator
 from headrace.operators.flow import Flow, stage_after
 from headrace.query import nodes
-from headrace.routing import HashGrouping
+from headrace.routing import HashGrouping, RangeGrouping
 
 Stateless = nodes.Map | nodes.Filter | nodes.Case | nodes.Sample | nodes.Unnest | nodes.Split
 
@@ -136,7 +136,7 @@ class _Cutter:
 
     def _order(self, root: nodes.Node, flows: Sequence[Flow]) -> Flow:
         operator = OrderOperator(
-            self.name("order"), stage_after(flows), (root.schema,), root.schema, (HashGrouping(()),)
+            self.name("order"), stage_after(flows), (root.schema,), root.schema, (RangeGrouping(("ts",)),)
         )
         self.spec = {"operator": "order"}
         return self.add(operator, flows)

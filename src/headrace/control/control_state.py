@@ -13,7 +13,7 @@ from headrace.support.limits import MOST_SLOTS
 _DECISION = validators.record(
     epoch=validators.count,
     operator=validators.text,
-    kind=validators.one_of("shape", "move", "split", "slots", "splitters"),
+    kind=validators.one_of("shape", "ranges", "move", "split", "slots", "splitters"),
     change=validators.text,
     reason=validators.text,
     before=validators.finite,
@@ -28,7 +28,7 @@ class Decision:
 
     epoch: int
     operator: str
-    kind: str  # shape, move, split, slots, splitters
+    kind: str  # shape, ranges, move, split, slots, splitters
     change: str
     reason: str
     before: float  # load of the busiest slot before: relative to the mean, or tuples to read; for splitters, seconds

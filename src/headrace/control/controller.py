@@ -13,16 +13,18 @@ import numpy as np
 import numpy.typing as npt
 
 from headrace import plan as p
-from headrace.control import gain, group_moves, join_shapes, splitter_count
+from headrace.control import gain, group_moves, join_shapes, range_bounds, splitter_count
 from headrace.control.autoscale import Autoscaler
 from headrace.control.control_state import ControlState, Decision
 from headrace.control.group_load import GroupLoad
 from headrace.control.policy import Policy
+from headrace.control.range_bounds import NumberSample
 from headrace.control.space_saving import SpaceSavingSketch
 from headrace.control.splitter_count import SplitLoad, Splitters
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
-from headrace.routing import Adaptation, Diagonal, HotGroup, Layout, Rectangles
+from headrace.routing import Adaptation, Diagonal, HotGroup, Layout, Ranges, Rectangles
+from headrace.routing.by_rectangle import best_rectangles
 from headrace.routing.hashing import scale
 from headrace.support.limits import check_slots
 
@@ -34,6 +36,7 @@ SEEN = (2 - SMOOTHING) / SMOOTHING  # effective number of epochs in a smoothed c
 PAIRS_PER_TUPLE = 50.0  # number of a hot key's pairs that cost as much as one tuple
 LOOPED_PER_TUPLE = 5_000.0  # the same for pairs in a compiled loop
 EXCHANGE = 0.045  # seconds that one exchange more adds to an epoch
+NOISE_STEPS = 2.0  # sampled numbers by which a count of tuples between two bounds is uncertain
 MOST_DECISIONS = 100  # every manifest contains the decisions, so old ones are dropped
 
 
@@ -47,6 +50,7 @@ class MeasuredLoad:
     pairs_per_tuple: float = PAIRS_PER_TUPLE
     cpu: float = 0.0  # CPU seconds per epoch, over all slots
     texts: dict[int, str] = field(default_factory=dict)  # key hash -> text of the key
+    numbers: tuple[NumberSample, NumberSample] = field(default_factory=lambda: (NumberSample(), NumberSample()))
 
     def totals(self) -> tuple[float, float]:
         return float(self.new[0].sum()), float(self.new[1].sum())
@@ -97,8 +101,12 @@ class Controller:
         decided = self.decided(operator, groups, slots)
         if decided is not None:
             return decided
+        first = operator.router.layout(groups, slots)
         if not self._can_shape(operator):
-            return operator.router.layout(groups, slots)
+            return first
+        if isinstance(first, Ranges):
+            self.layouts[operator.name] = first
+            return first
         left, right = (rows + 1.0 for rows in held or (0, 0))
         found = join_shapes.choose_shape(self.policy.diffusion, groups, slots, (left, right), (0.0, 0.0))
         self.layouts[operator.name] = found  # kept until a better layout is decided
@@ -113,6 +121,8 @@ class Controller:
             return _pinned(_fitted(found, slots), self.policy.pinned.get(operator.name, {}))
         if isinstance(found, Rectangles) and found.total == groups and sum(found.rows) <= slots:
             return found if sum(found.rows) == min(slots, groups) or self.policy.diffusion == "grid" else None
+        if isinstance(found, Ranges) and operator.arranged_by_number(0):
+            return found if found.slots <= slots else Ranges.even(found.bounds, slots, found.points)
         pins = self.policy.pinned.get(operator.name)
         return _pinned(Diagonal.even(groups, slots), pins) if pins else None
 
@@ -205,6 +215,8 @@ class Controller:
                     listed += key.tuples
                 known.heavy[side].rest(max(sum(load.new[side]) - listed, 0.0))
             known.new[side] = known.new[side] * (1 - weight) + now * weight
+            if blocks := [block for load in found for block in load.numbers[side]]:
+                known.numbers[side].add(blocks, float([*held, 0.0][side]))
         known.held = [*map(float, held), 0.0][:2]
         known.texts = {k: t for k, t in known.texts.items() if k in known.heavy[0].counts or k in known.heavy[1].counts}
 
@@ -231,14 +243,16 @@ class Controller:
             layout = used.get(operator.name)
             if found is None or layout is None:
                 continue
-            if self._can_shape(operator) and isinstance(layout, Rectangles) and self.policy.diffusion != "off":
+            if self._can_range(operator, found) and isinstance(layout, Rectangles | Ranges):
+                new, made = self._range(epoch, operator, groups, slots, layout, found)
+            elif self._can_shape(operator) and isinstance(layout, Rectangles) and self.policy.diffusion != "off":
                 new, made = self._shape(epoch, operator, groups, slots, layout, found)
             elif self.can_place(operator) and isinstance(layout, Diagonal) and self.policy.elastic != "off":
                 new, made = self._place(epoch, operator, slots, layout, found)
             else:
                 continue
             decisions += made
-            if keep and (made or slots != layout.slots):
+            if keep and (made or (slots != layout.slots and not isinstance(layout, Ranges))):
                 self.layouts[operator.name] = new
         return decisions
 
@@ -285,6 +299,36 @@ class Controller:
         why = f"{load.tuples:,.0f} tuples and {load.bytes / 2**20:,.1f} MiB an epoch, split in {load.cpu:.3f} CPU s"
         expected = splitter_count.splitter_seconds(load, chosen.count) / load.seconds
         return [Decision(epoch, "all", "splitters", f"{now.summary} to {chosen.summary}", why, load.seconds, expected)]
+
+    def _can_range(self, operator: Operator, found: MeasuredLoad) -> bool:
+        """Return whether slots can be given ranges of a number, because both sides have been seen."""
+        samples = all(len(sample.values) for sample in found.numbers)
+        return operator.arranged_by_number(0) and samples and self.policy.diffusion == "ragged"
+
+    def _range(
+        self,
+        epoch: int,
+        operator: Operator,
+        groups: int,
+        slots: int,
+        layout: Rectangles | Ranges,
+        found: MeasuredLoad,
+    ) -> tuple[Layout, list[Decision]]:
+        band = operator.band
+        assert band is not None
+        wanted: Rectangles | Ranges = range_bounds.choose_ranges(found.numbers, band.points_side, band.width, slots)
+        before, after = (_read_by_busiest(each, operator, found) for each in (layout, wanted))
+        totals = [float(sample.weights.sum()) for sample in found.numbers]
+        if not isinstance(layout, Ranges):
+            shape = best_rectangles(groups, min(slots, groups), *totals)
+            if (read := _read_by_busiest(shape, operator, found)) <= after:
+                wanted, after = shape, read
+        step = sum(totals) / min(len(sample.values) for sample in found.numbers)  # tuples for each sampled number
+        if not gain.is_measurable(before, after, self.policy.worth, NOISE_STEPS * step):
+            return layout, []
+        rates = f"{totals[0]:,.0f} and {totals[1]:,.0f} tuples in windows; the busiest slot reads {before:,.0f} of them"
+        change = f"{_shown(layout)} to {_shown(wanted)}"
+        return wanted, [Decision(epoch, operator.name, "ranges", change, rates, before, after / before)]
 
     def _shape(
         self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: MeasuredLoad
@@ -443,6 +487,8 @@ class Controller:
         if isinstance(layout, Diagonal):
             loads = group_moves.slot_loads(layout.owner, layout.grids, group_work(found).tolist(), layout.slots)
             return group_moves.imbalance(loads)
+        if decision.kind == "ranges" and isinstance(layout, Rectangles | Ranges):
+            return _read_by_busiest(layout, self.plan.by_name[decision.operator], found)
         if isinstance(layout, Rectangles):
             return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
         return None
@@ -501,5 +547,17 @@ def _pinned(layout: Diagonal, pins: Mapping[int, int]) -> Diagonal:
     return Diagonal(owner, layout.slots, tuple(s for s in layout.grids if s.group not in pins))
 
 
-def _shown(layout: Rectangles) -> str:
+def _read_by_busiest(layout: Rectangles | Ranges, operator: Operator, found: MeasuredLoad) -> float:
+    """Return about how many tuples in windows the busiest slot of a band join reads."""
+    assert operator.band is not None
+    if isinstance(layout, Ranges):
+        return range_bounds.read_by_busiest(layout, found.numbers, operator.band.width)
+    left, right = (float(sample.weights.sum()) for sample in found.numbers)
+    return join_shapes.read_by_busiest(layout, (left, right), (0.0, 0.0))
+
+
+def _shown(layout: Rectangles | Ranges) -> str:
+    if isinstance(layout, Ranges):
+        shared = sum(rows * columns > 1 for rows, columns in layout.grids)
+        return f"{len(layout.grids)} ranges" + (f", {shared} of them on several slots" if shared else "")
     return f"{' + '.join(map(str, layout.rows))} cells, {'right' if layout.transposed else 'left'} by rows"

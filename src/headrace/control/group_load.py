@@ -15,12 +15,21 @@ class HeavyKey(NamedTuple):
     text: str  # the key as readable text
 
 
+class NumbersOfBlock(NamedTuple):
+    """A sample of the numbers of a block that is sorted by them."""
+
+    rows: int
+    extent: float  # length of its longest interval
+    sample: list[float]  # equally far apart in the block, ascending
+
+
 @dataclass
 class GroupLoad:
     """The tuples that one task sent to one operator, by side."""
 
     new: list[list[int]] = field(default_factory=lambda: [[], []])  # tuples by group; empty: no tuples on that side
     heavy: list[list[HeavyKey]] = field(default_factory=lambda: [[], []])
+    numbers: list[list[NumbersOfBlock]] = field(default_factory=lambda: [[], []])  # of state sorted by a number
 
     def add(self, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:
         known = self.new[side]
@@ -28,9 +37,13 @@ class GroupLoad:
         self.heavy[side] += heavy
 
     def to_json(self) -> Any:
-        return [self.new, self.heavy]
+        return [self.new, self.heavy, self.numbers]
 
     @staticmethod
     def from_json(data: Any) -> GroupLoad:
-        new, heavy = data
-        return GroupLoad(new, [[HeavyKey(*key) for key in keys] for keys in heavy])
+        new, heavy, numbers = data
+        return GroupLoad(
+            new,
+            [[HeavyKey(*key) for key in keys] for keys in heavy],
+            [[NumbersOfBlock(*block) for block in blocks] for blocks in numbers],
+        )

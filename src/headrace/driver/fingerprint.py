@@ -27,7 +27,6 @@ from headrace.columnar.types import SUBSTREAM, TS, describe_schema
 from headrace.operators.base import Operator, StateKind
 from headrace.plan.columns_read import Names, column_of, columns_before, names_of, narrow_step, side_columns
 from headrace.query import nodes
-from headrace.routing import router_from_json
 from headrace.support import validators
 from headrace.support.event_time import FOREVER, NEVER
 
@@ -197,7 +196,6 @@ _SECTION = validators.record_with(
     changes=validators.list_of(validators.record(epoch=validators.count, said=validators.list_of(validators.text))),
     grouped=_LAID,
     held=_LAID,
-    routers=validators.mapping_of(router_from_json),
 )
 
 

@@ -34,14 +34,14 @@ def query_fingerprint(query: Mapping[str, Any], plan: p.PhysicalPlan) -> dict[st
 
 
 def state_arrangement(plan: p.PhysicalPlan) -> dict[str, Any]:
-    """Return how a plan arranges its state: the grouping columns, the stored columns and the routers of operators."""
-    return {"grouped": _grouped(plan), "held": _held(plan), "routers": _chosen(plan)}
+    """Return how a plan arranges its state: the grouping columns and the stored columns of operators."""
+    return {"grouped": _grouped(plan), "held": _held(plan)}
 
 
 def check_state_arrangement(last: Manifest, plan: p.PhysicalPlan) -> None:
     """Raise for a plan that would arrange the state of an operator differently."""
     for part, now in state_arrangement(plan).items():
-        was = last.query[part]
+        was = {n: v for n, v in last.query[part].items() if part != "grouped" or n in now or n not in plan.by_name}
         changed = [name for name in {**was, **now} if was.get(name) != now.get(name)]
         if differences := "; ".join(f"{part} of {n} was {was.get(n)}, is {now.get(n)}" for n in changed):
             raise QueryChanged(
@@ -87,14 +87,9 @@ def check_source_places(
 
 
 def _grouped(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
-    """Return the columns by which the state of every operator is grouped."""
-    stateful = [o for o in plan.operators if o.state is not StateKind.NONE]
+    """Return the columns by which the state of operators is grouped. Rows that are found by a number have no groups."""
+    stateful = [o for o in plan.operators if o.state is not StateKind.NONE and not o.arranged_by_number(0)]
     return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
-
-
-def _chosen(plan: p.PhysicalPlan) -> dict[str, Any]:
-    """Return the routers that were chosen in the first epoch. They never change, because blocks are grouped by them."""
-    return {o.name: o.router.to_json() for o in plan.operators if o.router.chosen}
 
 
 def _held(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:

@@ -18,7 +18,8 @@ from headrace.control.group_load import GroupLoad
 from headrace.control.splitter_count import FixedSplitters, SplitLoad, Splitters
 from headrace.errors import QueryError
 from headrace.operators.base import Operator
-from headrace.routing import Layout, layout_from_json
+from headrace.routing import Adaptation, Layout, Ranges, layout_from_json
+from headrace.routing.by_time import Sample, expected_times, fitted_stretches
 from headrace.state.manifest import Manifest, OperatorState
 from headrace.task.epoch import Epoch
 from headrace.task.reports import Report
@@ -42,6 +43,7 @@ class RunLayouts:
     control: Controller
     chosen: LayoutChooser | None  # a given plan or a test chooses all layouts; the controller then decides nothing
     given: FixedSplitters = field(default_factory=FixedSplitters)
+    first_times: Sample = ()  # of the tuples of the first epoch, as far as they are known
 
     # --- what a user may ask for during a run ------------------------------------------------------------------------
 
@@ -122,10 +124,22 @@ class RunLayouts:
     def _layout(self, operator: Operator, groups: int, state: OperatorState | None) -> Layout:
         slots = min(self.control.active, groups)
         chosen = self.chosen and self.chosen(operator, groups, slots)
+        if operator.router.adapts is Adaptation.BOUNDS:
+            return self._stretches(operator, groups, slots, chosen, state)
         if operator.router.slots(slots) < slots and not (chosen and _in_one_slot(chosen)):
             return operator.router.layout(groups, 1)  # the router needs a single slot
         rows = [sum(b.rows for b in blocks) for blocks in state.inputs] if state else []
         return chosen or self.control.layout(operator, groups, slots, rows)
+
+    def _stretches(
+        self, operator: Operator, groups: int, slots: int, chosen: Layout | None, state: OperatorState | None
+    ) -> Layout:
+        """Return stretches of event time that are expected to have equally many tuples."""
+        usual = chosen or operator.router.layout(groups, slots)
+        assert isinstance(usual, Ranges)
+        if usual != operator.router.layout(groups, len(usual.grids), usual.first):
+            return usual  # a test chose other bounds
+        return fitted_stretches(usual, expected_times(state.notes) if state else self.first_times)
 
     def splitters(self, bytes: int) -> Splitters:
         """Return the splitters of an epoch that reads `bytes`: those that were decided, else the given, else the usual ones."""

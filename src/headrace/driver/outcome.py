@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from headrace import plan as p
 from headrace.errors import EngineError
@@ -166,7 +167,7 @@ def _operators(
 ) -> tuple[dict[str, OperatorState], dict[str, list[float]]]:
     """Return the state of every operator, and for each input about how many of its tuples are still needed."""
     plan = epoch.plan
-    new_notes = {name: notes for report in reports for name, notes in report.notes.items()}
+    new_notes = _merged_notes(epoch, reports)
     began = watermarks.operator_watermarks(plan, epoch.clocks)
     producers = watermarks.operator_watermarks(plan, clocks)
     arrived = watermarks.operator_watermarks(plan, watermarks.arrival_clocks(clocks))
@@ -174,8 +175,7 @@ def _operators(
     for operator in plan.operators:
         state = epoch.state.get(operator.name)
         before = state or OperatorState(tuple(() for _ in operator.schemas), {})
-        of_slots = [report.notes[operator.name] for report in reports if operator.name in report.notes]
-        notes = operator.merge_notes(state.notes if state else None, of_slots)
+        notes = new_notes.get(operator.name, before.notes)
         times = arrived if epoch.best_effort and operator.trims_by_arrival else producers
         watermarks_of = (watermarks.input_watermarks(plan, operator, each) for each in (began, producers))
         before_after = list(zip(*watermarks_of, strict=True))
@@ -190,6 +190,18 @@ def _operators(
         sides = zip(inputs, bounds, strict=True)
         needed_tuples[operator.name] = [sum(_needed(block, bound) for block in blocks) for blocks, bound in sides]
     return found, needed_tuples
+
+
+def _merged_notes(epoch: Epoch, reports: Sequence[Report]) -> dict[str, dict[str, Any]]:
+    """Return the notes after the epoch of the operators whose slots wrote notes."""
+    found = {}
+    for operator in epoch.plan.operators:
+        of_slots = [report.notes[operator.name] for report in reports if operator.name in report.notes]
+        state = epoch.state.get(operator.name)
+        merged = operator.merge_notes(state.notes if state else None, of_slots)
+        if of_slots or merged:
+            found[operator.name] = merged
+    return found
 
 
 def _live_blocks(

@@ -21,7 +21,8 @@ from headrace.errors import CorruptState
 from headrace.operators.aggregates import WITHHELD
 from headrace.operators.apply import EMITTED
 from headrace.operators.base import Operator, StateKind
-from headrace.routing import Adaptation, Diagonal, Rectangles, layout_from_json
+from headrace.routing import Adaptation, Diagonal, Layout, Ranges, Rectangles, layout_from_json
+from headrace.routing.by_time import TIME_NOTES
 from headrace.sources.protocol import DrivenOrigin
 from headrace.state.manifest import Manifest, OperatorState, TableState, manifest_name, raise_corrupt
 from headrace.support import validators
@@ -34,6 +35,7 @@ from headrace.task.work import WorkTotals
 COUNTS = ("delivered", "accepted", "late", "rejected")
 _EXTRA: dict[str, validators.Form] = {  # notes that operators keep beside their state
     "given": validators.exact_list(validators.whole(0, 1 << 61), validators.whole(0, 1 << 61)),
+    **TIME_NOTES,
     EMITTED: validators.whole(NEVER, FOREVER),
     WITHHELD: validators.count,
 }
@@ -123,10 +125,15 @@ def _table(state: TableState, last: Manifest, key: str) -> None:
 
 def _decided(plan: p.PhysicalPlan, control: ControlState) -> None:
     """Check that stored layouts are of the operator's kind; another kind would omit pairs or state."""
-    kinds = {Adaptation.PLACE: Diagonal, Adaptation.SHAPE: Rectangles}
+    kinds: dict[Adaptation, tuple[type[Layout], ...]] = {
+        Adaptation.PLACE: (Diagonal,),
+        Adaptation.SHAPE: (Rectangles,),
+    }
     for operator in plan.operators:
-        layout, kind = control.layouts.get(operator.name), kinds.get(operator.router.adapts)
-        if layout is not None and (kind is None or not isinstance(layout, kind)):
+        layout, kind = control.layouts.get(operator.name), kinds.get(operator.router.adapts, ())
+        if operator.arranged_by_number(0):
+            kind = (*kind, Ranges)
+        if layout is not None and not isinstance(layout, kind):
             raise validators.refuse(f"control.layouts.{operator.name}", f"one for {operator.router}", layout.kind)
         if isinstance(layout, Diagonal) and layout.grids and not operator.can_spread_group:
             raise validators.refuse(f"control.layouts.{operator.name}.splits", "none", len(layout.grids))

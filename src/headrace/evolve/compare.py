@@ -298,9 +298,8 @@ def _as_laid(old: Mapping[str, Any], found: Comparison, plan: p.PhysicalPlan, ne
     columns."""
     laid = identity.state_arrangement(plan)
     for part, now in laid.items():
-        was = {n: old[part][o] for n, o in found.kept.items() if o in old[part]}
-        routed = {n for n, o in found.kept.items() if o in old["routers"]}
-        whole = {n for n in now if part == "grouped" and plan.by_name[n].takes_whole and n not in routed}
+        was = {n: old[part][o] for n, o in found.kept.items() if o in old[part] and n in now}
+        whole = {n for n in now if part == "grouped" and plan.by_name[n].takes_whole}
         added = {n: now[n] for n in now if n in found.added or n in whole}
         laid[part] = {**was, **added}
     since = kept_functions_since(old, found.kept)

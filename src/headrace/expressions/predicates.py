@@ -70,6 +70,11 @@ class BandCondition:
     circle: Circle | None = None
 
     @property
+    def points_side(self) -> int:
+        """Return the side of the points: 0 left, 1 right."""
+        return "lr".index(self.point[0])
+
+    @property
     def along(self) -> str:
         """Return the value along which pairs are looked up, for people."""
         sql = {(side, name): sql for side, name, sql in self.computed}

@@ -77,8 +77,8 @@ class AsOfOperator(ReplacingOperator, PairedOperator, KeyedOperator):
             return
         asking, changes = (slot.waiting_rows(side, self.schemas[side], groups) for side in (0, 1))
         results, waiting, kept = join_asof(self, asking, changes, slot.watermarks_after)  # the same under best effort
-        slot.replace_rows(0, waiting, grouped=True)
-        slot.replace_rows(1, kept, grouped=True)
+        slot.replace_rows(0, waiting)
+        slot.replace_rows(1, kept)
         yield 0, results
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:

@@ -18,13 +18,17 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
+import numpy as np
 import pyarrow as pa
 
+from headrace.kernels.windows import order
+from headrace.kernels.windows.aggregate import times
 from headrace.plan import Step
 from headrace.plan.columns_read import Names, names_of
 from headrace.processor import StateTable
-from headrace.routing import Grouping, OneSlotRouter, Router
-from headrace.support.event_time import NEVER
+from headrace.routing import Grouping, RangeGrouping, Router, TimeRouter
+from headrace.routing.by_time import merge_time_notes, sample_times
+from headrace.support.event_time import FOREVER, NEVER
 
 if TYPE_CHECKING:
     from headrace.columnar.arrow import Numbers
@@ -34,6 +38,7 @@ if TYPE_CHECKING:
     from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
     from headrace.state.blocks import Block
 
+FEW_TIMES = 32  # in a slot's sample of the times of tuples
 Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
 
 
@@ -49,6 +54,7 @@ class Arrangement(Enum):
     """The order of the rows of a group in a block of state."""
 
     HASH = "by the hash of the key, which groups are ranges of"
+    NUMBER = "by a number, ranges of which a layout gives to slots"
     POSITION = "by position"
     ANYHOW = "in order of arrival; readers sort the rows"
 
@@ -96,8 +102,11 @@ class Slot(Protocol):
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Return the rows of the state and the rows that arrived, in one table."""
 
-    def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
+    def replace_rows(self, side: int, table: pa.Table) -> None:
         """Set this slot's whole part of the new state."""
+
+    def rows_before(self, side: int) -> int:
+        """Return how many tuples, new and waiting, are in earlier stretches of event time than this slot's."""
 
     def trimmed(self, side: int) -> list[Block]:
         """Return the blocks, old and new, that this epoch gives up. The slot passes the rows to keep to
@@ -285,6 +294,10 @@ class Operator(ABC):
 
     # --- its state -----------------------------------------------------------------------------------------------------
 
+    def arranged_by_number(self, side: int) -> bool:
+        """Return whether the state of an input is sorted by a number, of which a layout gives ranges to slots."""
+        return isinstance(self.groupings[side], RangeGrouping)
+
     @property
     @abstractmethod
     def holds_tuples(self) -> bool:
@@ -456,11 +469,34 @@ class UnkeyedOperator(Operator):
 
 @dataclass(frozen=True)
 class SequentialOperator(UnkeyedOperator, ReplacingOperator):
-    """An operator that runs in one slot, in sequence. Whole tuples wait for the watermark."""
+    """An operator that takes its tuples in sequence. Whole tuples wait for the watermark.
+
+    Each slot has a stretch of event time. Invariant: if a slot releases a tuple, all tuples of earlier stretches are
+    released in this epoch or before, because they are older than the tuple and the watermark has passed it.
+    """
 
     @property
     def router(self) -> Router:
-        return OneSlotRouter()
+        return TimeRouter()
+
+    def release(self, slot: Slot) -> tuple[list[pa.Table], dict[str, Any]]:
+        """Return for each input the tuples of the slot's stretch that the watermark has passed, in sequence, and notes
+        about times. The other tuples wait."""
+        released, notes = [], []
+        arrived_before, arrived_after = min(slot.watermarks_before), min(slot.watermarks_after)
+        for side, schema in enumerate(self.schemas):
+            ready, kept = order.release_in_sequence(slot.waiting_rows(side, schema, None), slot.complete_below)
+            slot.replace_rows(side, kept)
+            released.append(ready)
+            new = np.concatenate([np.zeros(0, np.int64), *(times(rows) for rows in slot.rows(side))])
+            began = max(arrived_before, int(new.min(initial=arrived_after)))
+            advance = arrived_after - began if NEVER < began <= arrived_after < FOREVER else 0
+            sample = {"waiting": sample_times(times(kept), FEW_TIMES), "arrived": sample_times(new, FEW_TIMES)}
+            notes.append({**sample, "advance": advance})
+        return released, merge_time_notes(notes)
+
+    def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        return {**(before or {}), **(merge_time_notes(notes) if notes else {})}
 
     def needs(self, side: int, live: Names) -> Names:
         return names_of(self.schemas[side].names)

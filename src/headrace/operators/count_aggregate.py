@@ -38,7 +38,7 @@ class CountAggregateOperator(ReplacingOperator, GroupedOperator):
             return
         held = slot.waiting_rows(0, self.schemas[0].append(pa.field(aggregate.NUMBER, pa.int64())), groups)
         results, kept = aggregate.count_windows(self, held, slot.complete_below)
-        slot.replace_rows(0, kept, grouped=True)
+        slot.replace_rows(0, kept)
         yield 0, results
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:

@@ -28,7 +28,7 @@ from headrace.operators.keyed_operator import KeyedOperator
 from headrace.plan.columns_read import Names, names_of
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
 from headrace.query import nodes
-from headrace.routing import HashGrouping
+from headrace.routing import HashGrouping, RangeGrouping
 from headrace.support.event_time import FOREVER, NEVER
 
 if TYPE_CHECKING:
@@ -39,21 +39,25 @@ RANK_COLUMNS = (pa.field("__rank", pa.int64()), pa.field("__other", pa.int64()))
 
 @dataclass(frozen=True)
 class RankOperator(SequentialOperator):
-    """The operator that ranks the tuples of two streams, in sequence."""
+    """The operator that ranks the tuples of two streams, in sequence.
+
+    The first rank of a slot follows from the counts of all earlier stretches. In the notes, `given` is the number of
+    tuples that have ranks.
+    """
 
     def run(self, slot: Slot) -> Results:
-        if not slot.groups(0):  # one slot runs everything
+        if not slot.groups(0):
             return
-        given = tuple(slot.notes.get("given", (0, 0)))
-        ready = []
-        for side in (0, 1):
-            released, waiting = order.release_in_sequence(
-                slot.waiting_rows(side, self.schemas[side], None), slot.complete_below
-            )
-            slot.replace_rows(side, waiting, grouped=False)
-            ready.append(released)
-        slot.note(given=[int(n + t.num_rows) for n, t in zip(given, ready, strict=True)])
-        yield from enumerate(order.rank_tuples(ready[0], ready[1], given))
+        (left, right), notes = self.release(slot)
+        slot.note(**notes, given=[left.num_rows, right.num_rows])
+        sofar = slot.notes.get("given", (0, 0))
+        yield from enumerate(
+            order.rank_tuples(left, right, (sofar[0] + slot.rows_before(0), sofar[1] + slot.rows_before(1)))
+        )
+
+    def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        given = [(before or {}).get("given", (0, 0)), *(each["given"] for each in notes)]
+        return {**super().merge_notes(before, notes), "given": [sum(side) for side in zip(*given, strict=True)]}
 
     @property
     def relays(self) -> bool:
@@ -106,8 +110,8 @@ class RankWithinOperator(ReplacingOperator, KeyedOperator):
         ranked_left, ranked_right, sofar = order.rank_within(
             ready_left, ready[1], SUBSTREAM, {key: (l, r) for key, l, r in before}
         )
-        slot.replace_rows(0, pa.concat_tables([waiting[0], self._counts(sofar)]), grouped=True)
-        slot.replace_rows(1, waiting[1], grouped=True)
+        slot.replace_rows(0, pa.concat_tables([waiting[0], self._counts(sofar)]))
+        slot.replace_rows(1, waiting[1])
         yield from enumerate((ranked_left, ranked_right))
 
     def _counts(self, given: Mapping[int, Sequence[int]]) -> pa.Table:
@@ -214,7 +218,9 @@ class CountJoinOperator(JoinOperator):
     @property
     def pairing(self) -> str:
         within = SUBSTREAM in self.schemas[0].names
-        return super().pairing if within else f"{super().pairing}; one slot first numbers all tuples of both streams"
+        return (
+            super().pairing if within else f"{super().pairing}; slots first number the tuples, each in a stretch of ts"
+        )
 
     @property
     def owner(self) -> str:
@@ -255,6 +261,6 @@ def plan(node: nodes.CountJoin, sofar: PlanBuilder) -> Flow:
 def _ranker(node: nodes.CountJoin, name: str, stage: int) -> RankOperator | RankWithinOperator:
     schemas = (node.left.schema, node.right.schema)
     if SUBSTREAM not in schemas[0].names:
-        return RankOperator(name, stage, schemas, node.schema, (HashGrouping(()),) * 2)
+        return RankOperator(name, stage, schemas, node.schema, (RangeGrouping(("ts",)),) * 2)
     by = (SUBSTREAM,)
     return RankWithinOperator(name, stage, schemas, node.schema, (HashGrouping(by),) * 2, by)

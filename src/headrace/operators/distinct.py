@@ -48,7 +48,7 @@ class DistinctOperator(ReplacingOperator, KeyedOperator):
         waits = held.column(KEPT).fill_null(False)  # arriving tuples have no mark
         held = held.set_column(held.num_columns - 1, pa.field(KEPT, pa.bool_()), waits)
         results, kept = keep_first(self.by, self.within, held, min(slot.watermarks_after))
-        slot.replace_rows(0, kept, grouped=True)
+        slot.replace_rows(0, kept)
         yield 0, results
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
@@ -68,6 +68,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
     """
 
     on: JoinPredicate
+    bounds: tuple[float, ...] = field(default=(), kw_only=True)  # of the ranges of the first layout of a band join
 
     # --- what the kernels ask ------------------------------------------------------------------------------------------
 
@@ -126,8 +127,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
     def router(self) -> Router:
         if self.keys:
             return HashRouter(self.key_texts)
-        left = self.groupings[0]
-        return self._by_ranges(left.bounds) if isinstance(left, RangeGrouping) else GridRouter()
+        return self._by_ranges(self.bounds) if self.bounds else GridRouter()
 
     def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
         others = (*GridRouter.all(slots), OneSlotRouter())
@@ -138,17 +138,13 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     def _by_ranges(self, bounds: tuple[float, ...]) -> RangesRouter:
         assert self.band is not None
-        return RangesRouter(self.key_texts, tuple(bounds), "lr".index(self.band.point[0]))
+        return RangesRouter(self.key_texts, tuple(bounds), self.band.points_side)
 
     def routed(self, router: Router) -> Self | None:
         band = self.band
         if band is None or not isinstance(router, RangesRouter):
             return self if router.way == self.router.way else None
-        if router.way != self._by_ranges(router.bounds).way:
-            return None
-        point = RangeGrouping(band.point[1:], router.bounds)
-        interval = RangeGrouping(band.interval, router.bounds, band.width)
-        return replace(self, groupings=(interval, point) if router.points else (point, interval))
+        return replace(self, bounds=router.bounds) if router.way == self._by_ranges(router.bounds).way else None
 
     @property
     def key_texts(self) -> tuple[str, ...]:
@@ -159,8 +155,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     @property
     def band(self) -> BandCondition | None:
-        """Return the band of a predicate that cannot fail. Otherwise the slots would decide which pairs are evaluated."""
-        return self.on.band if self.on.safe and not self.keys else None
+        return routable_band(self.on)
 
     def needs(self, side: int, live: Names) -> Names:
         me = "lr"[side]
@@ -170,7 +165,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     @property
     def takes_whole(self) -> bool:
-        return not self.keys  # the group depends on the whole tuple
+        return not self.keys and self.band is None  # the group depends on the whole tuple
 
     # --- whose slots it can share --------------------------------------------------------------------------------------
 
@@ -192,7 +187,9 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     @property
     def arrangement_kind(self) -> Arrangement:
-        return Arrangement.HASH if self.keys else Arrangement.POSITION
+        if self.keys:
+            return Arrangement.HASH
+        return Arrangement.NUMBER if self.band else Arrangement.POSITION
 
     @property
     def holds_tuples(self) -> bool:
@@ -270,7 +267,22 @@ def _by_pairs(new: list[list[pa.Table]], old: list[list[pa.Table]]) -> Iterator[
             yield pa.concat_tables(left), pa.concat_tables(right)
 
 
-def join_groupings(left: pa.Schema, right: pa.Schema, on: JoinPredicate) -> tuple[HashGrouping, HashGrouping]:
+def routable_band(on: JoinPredicate) -> BandCondition | None:
+    """Return the band of a predicate that cannot fail. Otherwise the slots would decide which pairs are evaluated."""
+    return on.band if on.safe and not on.keys else None
+
+
+def join_groupings(left: pa.Schema, right: pa.Schema, on: JoinPredicate) -> tuple[Grouping, Grouping]:
+    """Return groupings by the columns of the equalities, by the numbers of a band, or by the whole content."""
+    if band := routable_band(on):
+        point, interval = RangeGrouping(band.point[1:]), RangeGrouping(band.interval, width=band.width)
+        if band.interval[0] == band.interval[1]:
+            interval = RangeGrouping(band.interval[:1], width=band.width)  # equal to the other in a join with itself
+        return (point, interval) if band.point[0] == "l" else (interval, point)
+    return content_groupings(left, right, on)
+
+
+def content_groupings(left: pa.Schema, right: pa.Schema, on: JoinPredicate) -> tuple[HashGrouping, HashGrouping]:
     """Return groupings by the columns of the equalities, or by the whole content."""
     if not on.keys:
         return HashGrouping(tuple(left.names)), HashGrouping(tuple(right.names))

@@ -42,7 +42,7 @@ class LimitOperator(ReplacingOperator, KeyedOperator):
         results, kept = release_first(
             self.by, self.count, held, min(slot.watermarks_after)
         )  # the same under best effort
-        slot.replace_rows(0, kept, grouped=True)
+        slot.replace_rows(0, kept)
         yield 0, results
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headrace.kernels.windows import order
 from headrace.operators.base import Results, SequentialOperator, Slot
 
 
 @dataclass(frozen=True)
 class OrderOperator(SequentialOperator):
-    """Holds tuples back until no earlier one can arrive, and emits them in sequence."""
+    """Holds tuples back until no earlier one can arrive, and emits them in sequence: the slots one after the other."""
 
     def run(self, slot: Slot) -> Results:
-        if not slot.groups(0):  # one slot runs everything
+        if not slot.groups(0):
             return
-        released, waiting = order.release_in_sequence(slot.waiting_rows(0, self.schemas[0], None), slot.complete_below)
-        slot.replace_rows(0, waiting, grouped=False)
+        (released,), notes = self.release(slot)
+        slot.note(**notes)
         yield 0, released
 
     @property

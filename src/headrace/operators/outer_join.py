@@ -29,7 +29,7 @@ from headrace.kernels.joins.match_marks import is_marked
 from headrace.kernels.windows.aggregate import times
 from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
-from headrace.operators.joins import JoinOperator, PairedOperator, join_groupings, with_group_hash
+from headrace.operators.joins import JoinOperator, PairedOperator, content_groupings, with_group_hash
 from headrace.operators.placement import Placement
 from headrace.operators.time_join import TimeJoinOperator
 from headrace.plan.columns_read import Names, names_of
@@ -315,7 +315,7 @@ def plan(node: nodes.TimeJoin, sofar: PlanBuilder) -> list[Flow]:
     inputs = [sofar.flows(node.left), sofar.flows(node.right)]
     groupings = [
         replace(grouping, drop_null=False, numbered=True) if side in node.kept else grouping
-        for side, grouping in zip("lr", join_groupings(node.left.schema, node.right.schema, node.on), strict=True)
+        for side, grouping in zip("lr", content_groupings(node.left.schema, node.right.schema, node.on), strict=True)
     ]
     schemas = (node.left.schema, node.right.schema)
     join = OuterJoinOperator(

@@ -59,7 +59,7 @@ class SessionOperator(ReplacingOperator, WithholdingOperator):
         held = slot.waiting_rows(0, self.held_schema, groups)
         if held.num_rows:
             results, kept = self.closed(held, min(slot.watermarks_after))  # the same under best effort
-            slot.replace_rows(0, kept, grouped=True)
+            slot.replace_rows(0, kept)
             if self.withholds_before is not None:
                 whole = np.asarray(results.column("window_start").cast(pa.int64())) >= self.withholds_before
                 slot.note(**{WITHHELD: self.windows_in(results.filter(pa.array(~whole)))})

@@ -5,6 +5,7 @@
     by_hash       equal values in one slot; a hot group on several slots
     by_rectangle  each pair of groups in one slot, for joins on any predicate
     by_range      numbers that are close to each other in one slot, for band joins
+    by_time       a stretch of event time in one slot, for operators that take tuples in sequence
     by_substream  the substreams of a split
     one_slot      all tuples in one slot, in sequence
     round_robin   whole physical windows in turn, without an exchange
@@ -23,9 +24,10 @@ from typing import Any
 from headrace.errors import CorruptState, QueryError
 from headrace.routing.base import EVERYWHERE, NOWHERE, NUMBER, Adaptation, Grouping, Layout, Router, RoutingCost
 from headrace.routing.by_hash import ContentRouter, Diagonal, HashGrouping, HashRouter, HotGroup
-from headrace.routing.by_range import RangeGrouping, Ranges, RangesRouter
+from headrace.routing.by_range import BOTH, RangeGrouping, Ranges, RangesRouter
 from headrace.routing.by_rectangle import GridRouter, Rectangles
 from headrace.routing.by_substream import SubstreamGrouping, SubstreamRouter
+from headrace.routing.by_time import TimeRouter
 from headrace.routing.one_slot import OneSlotRouter
 from headrace.routing.round_robin import RoundRobinRouter
 from headrace.support import validators
@@ -41,6 +43,7 @@ ROUTERS: dict[str, type[Router]] = {
         OneSlotRouter,
         ContentRouter,
         SubstreamRouter,
+        TimeRouter,
     )
 }
 LAYOUTS: dict[str, type[Layout]] = {layout.kind: layout for layout in (Diagonal, Rectangles, Ranges)}
@@ -66,6 +69,7 @@ def layout_from_json(data: Any, key: str = "layout") -> Layout:
 
 
 __all__ = [
+    "BOTH",
     "EVERYWHERE",
     "LAYOUTS",
     "NOWHERE",
@@ -90,6 +94,7 @@ __all__ = [
     "RoutingCost",
     "SubstreamGrouping",
     "SubstreamRouter",
+    "TimeRouter",
     "layout_from_json",
     "router_from_json",
 ]

@@ -63,10 +63,6 @@ class Grouping(ABC):
     def groups(self, table: pa.Table, total: int) -> Groups:
         """Return the group of every tuple: 0 .. total - 1, or `NOWHERE`, or `EVERYWHERE`."""
 
-    @abstractmethod
-    def reach(self, table: pa.Table, groups: Groups) -> int:
-        """Return how many groups after its own group a tuple can have matches in; `groups` are the groups of the table."""
-
 
 @dataclass(frozen=True)
 class Layout(ABC):
@@ -81,8 +77,8 @@ class Layout(ABC):
         """Return the number of slots; slots with this number or a larger one have no groups."""
 
     @abstractmethod
-    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
-        """Return the groups of one side (0 left, 1 right) that a slot reads whole; `reach` comes from `Grouping.reach`."""
+    def groups(self, slot: int, side: int) -> list[int]:
+        """Return the groups of one side (0 left, 1 right) that a slot reads whole."""
 
     @abstractmethod
     def hot_cells(self, slot: int, side: int) -> list[tuple[int, int, int]]:
@@ -151,6 +147,7 @@ class Adaptation(Enum):
 
     NOTHING = "nothing"
     SHAPE = "the shape of its rectangles"
+    BOUNDS = "the bounds of its stretches, in every epoch"
     PLACE = "which slot a group is in, and the slots of a hot one"
 
 
@@ -161,9 +158,6 @@ class Router(ABC):
     kind: ClassVar[str]  # the name of the class in a plan file
     FORM: ClassVar[dict[str, Form]]  # the form of its fields
     adapts: ClassVar[Adaptation]
-    chosen: ClassVar[
-        bool
-    ]  # state is grouped by the router's fields, so the manifest stores them and no run may change them
     sends: ClassVar[bool]  # False: tuples are processed where they are read, without an exchange
 
     @property

@@ -51,9 +51,6 @@ class HashGrouping(Grouping):
             return scale(hash_column_of(table), total)
         return groups_of(table, self.columns, total, self.types)
 
-    def reach(self, table: pa.Table, groups: Groups) -> int:
-        return 0
-
 
 # --- layout --------------------------------------------------------------------------------------------------------
 
@@ -129,7 +126,7 @@ class Diagonal(Layout):
                 groups[slot].append(group)
         return groups
 
-    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
+    def groups(self, slot: int, side: int) -> list[int]:
         return self._whole[slot]
 
     def hot_cells(self, slot: int, side: int) -> list[tuple[int, int, int]]:
@@ -181,7 +178,6 @@ class Diagonal(Layout):
 class EvenRouter(Router):
     """The base of routers that send each tuple to one slot, evenly. Only tuples of the same group are compared."""
 
-    chosen: ClassVar[bool] = False
     sends: ClassVar[bool] = True
 
     @property

@@ -61,7 +61,7 @@ class Rectangles(Layout):
             done += cells
         return tuple(found)
 
-    def groups(self, slot: int, side: int, reach: int = 0) -> list[int]:
+    def groups(self, slot: int, side: int) -> list[int]:
         return list(range(*self.cells[slot][side]))
 
     def hot_cells(self, slot: int, side: int) -> list[tuple[int, int, int]]:
@@ -147,7 +147,6 @@ class GridRouter(Router):
     kind: ClassVar[str] = "grid"
     FORM: ClassVar[dict[str, validators.Form]] = {"shape": validators.list_of(SLOTS), "transposed": validators.flag}
     adapts: ClassVar[Adaptation] = Adaptation.SHAPE
-    chosen: ClassVar[bool] = False
     sends: ClassVar[bool] = True
 
     @staticmethod

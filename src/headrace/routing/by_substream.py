@@ -45,9 +45,6 @@ class SubstreamGrouping(Grouping):
         found: list[int] = every[np.isin(self._group(every, total), groups)].tolist()
         return found
 
-    def reach(self, table: pa.Table, groups: Groups) -> int:
-        return 0
-
 
 @dataclass(frozen=True)
 class SubstreamRouter(EvenRouter):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace import plan as p
 from headrace.compile import CompiledQuery, Held
-from headrace.compile.bind import LayoutChooser, bind_plan, with_routers
+from headrace.compile.bind import LayoutChooser, bind_plan, other_routers
 from headrace.compile.subqueries import Plan
 from headrace.errors import HeadraceError, QueryError
 from headrace.plan.figures import Figures
-from headrace.routing import Router, router_from_json
-from headrace.state.manifest import Manifest
 from headrace.tools.calibrate import calibrate, sample_bounds
 
 SAMPLED_TUPLES = 5_000  # tuples sampled from each source to find the distribution of a band join's values
@@ -31,12 +29,11 @@ def choose_plan(
     strategy: str,
     slots: int,
     plan: Plan | None = None,
-    last: Manifest | None = None,
     held: Held | None = None,
 ) -> ChosenPlan:
     """Choose the plan of a run: the given plan, or the one that the compiler prefers.
 
-    last: the newest manifest, whose state is already grouped; held: the columns in that state.
+    held: the columns in existing state.
     """
     if plan is not None:
         if plan.slots > slots:
@@ -45,27 +42,13 @@ def choose_plan(
             )
         return ChosenPlan(*bind_plan(plan, query, held), plan)
     figures = _sampled(query, strategy, slots)
-    if last is not None and figures is not None:  # existing blocks are grouped by the ranges that were chosen first
-        figures = replace(figures, bounds={})
     shown = query.plan(strategy, slots, figures)
-    if last is None:
-        known = query.physical(strategy).by_name  # operators that prepare the input of a subquery have separate routers
-        wanted = [(name, s.router) for s in shown.subqueries if s.router.chosen for name in s.members]
-        routers = {name: router for name, router in wanted if known[name].routed(router)}
-    else:
-        routers = _stored_routers(last, query.physical(strategy))
-    physical = query.physical(strategy, routers=routers, held=held)
-    shown = with_routers(shown, routers)
+    known = query.physical(strategy).by_name  # operators that prepare the input of a subquery have separate routers
+    wanted = [(known[name], s.router) for s in shown.subqueries for name in s.members if name in known]
+    physical = query.physical(strategy, routers=other_routers(wanted), held=held)
     if strategy == "operator" and figures is not None:  # slots are assigned by share
         return ChosenPlan(*bind_plan(shown, query, held), shown)
     return ChosenPlan(physical, None, shown)
-
-
-def _stored_routers(last: Manifest, physical: p.PhysicalPlan) -> dict[str, Router]:
-    """Return the routers by which the state is grouped, for the operators that support them."""
-    stored = {name: router_from_json(data, f"query.routers.{name}") for name, data in last.query["routers"].items()}
-    known = physical.by_name
-    return {name: router for name, router in stored.items() if name in known and known[name].routed(router)}
 
 
 def _sampled(query: CompiledQuery, strategy: str, slots: int) -> Figures | None:

@@ -257,7 +257,12 @@ def _ascending(groups: Sequence[int] | npt.NDArray[Any], count: int) -> npt.NDAr
 
 def _runs(offsets: RowOffsets, ids: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
     """Return the row intervals of the groups; adjacent intervals are joined."""
-    starts, stops = offsets[ids], offsets[ids + 1]
+    return join_runs(np.column_stack([offsets[ids], offsets[ids + 1]]))
+
+
+def join_runs(runs: npt.ArrayLike) -> list[tuple[int, int]]:
+    """Return ascending row intervals without empty ones, and with adjacent ones joined."""
+    starts, stops = np.asarray(runs, np.int64).reshape(-1, 2).T
     filled = starts < stops
     starts, stops = starts[filled], stops[filled]
     if not starts.size:

@@ -33,7 +33,8 @@ from headrace.support import validators
 from headrace.support.event_time import FOREVER, FURTHEST, NEVER
 from headrace.support.json_toml import parse_json
 
-STATE_FORMAT = 7
+STATE_FORMAT = 8
+READABLE_FORMATS = (7, 8)
 
 _MANIFEST_NAME = re.compile(r"manifests/([0-9]{9,12})\.json")
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -302,7 +303,7 @@ class Manifest:
         if not _is_sealed(body, data):
             raise_corrupt(name, "its checksum does not match its content")
         try:
-            return _from_json(body)
+            return _from_json(_present_format(body))
         except CorruptState as error:
             raise_corrupt(name, str(error))
 
@@ -356,13 +357,36 @@ def _check_format(parsed: dict[str, Any], name: str) -> None:
     found = parsed.get("format")
     if type(found) is not int or found < 1:
         raise_corrupt(name, f"its format is {found!r:.50}, expected {STATE_FORMAT}")
-    if found != STATE_FORMAT:
+    if found not in READABLE_FORMATS:
         age = "a newer" if found > STATE_FORMAT else "an older"
         raise StateError(
-            f"manifest {name} was written by {age} version of headrace: it has format {found}, this version reads format "
-            f"{STATE_FORMAT}. Nothing was changed: continue with a version that reads format {found}, or start over in a new, "
+            f"manifest {name} was written by {age} version of headrace: it has format {found}, this version reads formats "
+            f"{' and '.join(map(str, READABLE_FORMATS))}. Nothing was changed: continue with a version that reads format {found}, or start over in a new, "
             "empty folder"
         )
+
+
+def _present_format(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of a manifest of a readable format in the present one.
+
+    Format 7 had ranges as groups that never changed: their router was part of the query, and layouts named groups.
+    """
+    if body["format"] == STATE_FORMAT:
+        return body
+    found = dict(body)
+    query, control = body.get("query"), body.get("control")
+    if isinstance(query, dict):
+        found["query"] = {key: value for key, value in query.items() if key != "routers"}
+    if isinstance(control, dict):
+        found["control"] = {**control, "layouts": _without_ranges(control.get("layouts"))} if control else control
+    found["layouts"] = _without_ranges(body.get("layouts"))
+    return found
+
+
+def _without_ranges(layouts: Any) -> Any:
+    if not isinstance(layouts, dict):
+        return layouts
+    return {n: each for n, each in layouts.items() if not (isinstance(each, dict) and each.get("kind") == "ranges")}
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:

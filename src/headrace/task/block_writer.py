@@ -1,7 +1,8 @@
 """Blocks that tasks write: grouped state and plain rows. `headrace.task.outbox_writer` writes what leaves the plan.
 
 Invariant: a grouped block is sorted by group, and within a group as its operator needs it (`Arrangement`). The rows of group g
-are offsets[g] .. offsets[g + 1] - 1. Rows that every slot reads form one more group at the end. The tuples of a join carry the
+are offsets[g] .. offsets[g + 1] - 1. A block that is sorted by a number has one group and records the extent of its intervals
+(`headrace.routing.by_range`). Rows that every slot reads form one more group at the end. The tuples of a join carry the
 hash that chose their group: it is computed once, before columns are dropped. The position of a row is its value in the
 operator's `expiry_column`: an event time, the start of a pane, or a rank.
 """
@@ -15,19 +16,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import xxhash
 
 from headrace.columnar import arrow, numba_loops
 from headrace.errors import CorruptState, EngineError
 from headrace.kernels.joins.match_marks import LOW_BITS
 from headrace.operators.base import AppendingOperator, Arrangement, Operator, ReplacingOperator
-from headrace.routing import EVERYWHERE
+from headrace.routing import EVERYWHERE, Layout, RangeGrouping, Ranges
+from headrace.routing.by_range import SortedRows
 from headrace.routing.hashing import hash_column_of
-from headrace.state.blocks import REPAIR, Block, OpenBlock, block_name, write_block
+from headrace.state.blocks import REPAIR, Block, OpenBlock, block_name, join_runs, write_block
 from headrace.state.state_tables import EPOCH_COLUMN, SUBSTREAM_COLUMN, narrow_columns
 from headrace.task.epoch import Epoch
 from headrace.task.task import Task
 
-REACH = b"headrace.reach"
+EXTENT = b"headrace.extent"  # in a block sorted by a number: length of its longest interval
 EPOCH_BITS, PLACE_BITS, TUPLE_BITS = 23, 14, LOW_BITS  # bits of a tuple's number; no window spans 2**23 epochs
 AnyNumbers = npt.NDArray[Any]
 Grouped = AppendingOperator | ReplacingOperator  # operators with grouped state
@@ -45,12 +48,41 @@ def open_state_block(task: Task, operator: Operator, side: int, block: Block) ->
     return found
 
 
-def group_reach(table: pa.Table) -> int:
-    """Return how many groups after its own group a tuple of a block can have partners in.
+@dataclass(frozen=True)
+class NumberedRows:
+    """The rows of a block that is sorted by a number (`Arrangement.NUMBER`)."""
 
-    A slot therefore reads the block from this many groups before its own.
-    """
-    return int((table.schema.metadata or {}).get(REACH, 0))
+    table: pa.Table
+    sorted: SortedRows
+    first: int  # of the groups by position: which one has a row more than others, so that small blocks are spread
+
+    def rows_of(self, layout: Layout, slot: int, side: int, total: int) -> list[tuple[int, int]]:
+        """Return the row intervals that a slot reads. A layout of groups gets groups of equally many rows, by position."""
+        if isinstance(layout, Ranges):
+            return [layout.rows(self.sorted, slot, side)]
+        ends = [(self.table.num_rows * group + self.first % total) // total for group in range(total + 1)]
+        return join_runs([(ends[group], ends[group + 1]) for group in layout.groups(slot, side)])
+
+
+def numbered_rows(operator: Operator, side: int, block: Block, table: pa.Table) -> NumberedRows:
+    """Return the rows of a block by their number, as every slot of the epoch sees them."""
+    grouping = operator.groupings[side]
+    assert isinstance(grouping, RangeGrouping)
+    extent = (table.schema.metadata or {}).get(EXTENT)
+    if extent is None:  # before format 8: grouped by a hash, or by ranges that never changed
+        table = _sorted_by_number(grouping, table.select(operator.schemas[side].names))
+    found = grouping.extent(table) if extent is None else float(extent)
+    return NumberedRows(
+        table,
+        SortedRows(grouping.values(table), found, grouping.width),
+        xxhash.xxh32_intdigest(block.checksum.encode()),
+    )
+
+
+def _sorted_by_number(grouping: RangeGrouping, table: pa.Table) -> pa.Table:
+    for name in grouping.columns:
+        table = table.filter(table.column(name).is_valid())
+    return arrow.take_rows(table, np.argsort(grouping.values(table), kind="stable"))
 
 
 def tuple_numbers(epoch: Epoch, task: Task, first: int, rows: int) -> npt.NDArray[np.int64]:
@@ -78,27 +110,50 @@ class GroupedBlock:
     block: Block
     rows: npt.NDArray[np.int64]  # number of rows of each group
     for_all: int  # rows that every slot reads
-    reach: int  # groups (`group_reach`)
+    numbered: NumberedRows | None = None  # the rows, if they are sorted by a number
+
+    def rows_for(self, layout: Layout, slot: int, side: int, total: int) -> int:
+        """Return how many rows a slot reads."""
+        if self.numbered is not None:
+            return sum(stop - start for start, stop in self.numbered.rows_of(layout, slot, side, total))
+        cells = (_part(self.rows[group], which, of) for group, which, of in layout.hot_cells(slot, side))
+        return int(self.rows[layout.groups(slot, side)].sum()) + sum(cells) + self.for_all
+
+
+def _part(rows: int, which: int, parts: int) -> int:
+    return int(rows * (which + 1) // parts - rows * which // parts)
 
 
 def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> GroupedBlock:
     """Write new state of one input of an operator. Tuples without a group are left out, tuples of all groups come last."""
     grouping = operator.groupings[side]
+    if isinstance(grouping, RangeGrouping):
+        return _write_by_number(epoch, task, operator, side, table)
     groups = grouping.groups(table, epoch.groups)
     groups = np.where(groups == EVERYWHERE, epoch.groups, groups)
     arranged = operator.arrangement(side) if isinstance(operator, AppendingOperator) else operator.arrangement_kind
+    positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
     if arranged is Arrangement.ANYHOW:
-        positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
-        return _write_ordered(epoch, task, table, groups, epoch.groups, positions, _by_group(groups, epoch.groups), 0)
+        return _write_ordered(epoch, task, table, groups, epoch.groups, positions, _by_group(groups, epoch.groups))
     if len(groups) and groups.min() < 0:
         table, groups = table.filter(pa.array(groups >= 0)), groups[groups >= 0]
-    positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
-    far = grouping.reach(table, groups)
+        positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
     by_hash = arranged is Arrangement.HASH
     order = numba_loops.order_by_hash(hash_column_of(table)) if by_hash else np.lexsort((positions, groups))
-    if far:
-        table = table.replace_schema_metadata({REACH: str(far)})
-    return _write_ordered(epoch, task, table, groups, epoch.groups, positions, order, far)
+    return _write_ordered(epoch, task, table, groups, epoch.groups, positions, order)
+
+
+def _write_by_number(epoch: Epoch, task: Task, operator: Grouped, side: int, table: pa.Table) -> GroupedBlock:
+    """Write a block that is sorted by the number of its rows."""
+    grouping = operator.groupings[side]
+    assert isinstance(grouping, RangeGrouping)
+    table = _sorted_by_number(grouping, table).replace_schema_metadata({EXTENT: repr(grouping.extent(table))})
+    positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
+    low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
+    rows = np.array([table.num_rows], np.int64)
+    name = block_name(epoch.number, task.stage, task.number, task.attempt)
+    block = write_block(task.storage, name, table, np.append(0, rows), low, high)
+    return GroupedBlock(block, rows, 0, numbered_rows(operator, side, block, table))
 
 
 def _by_group(groups: AnyNumbers, total: int) -> AnyNumbers:
@@ -114,7 +169,7 @@ def write_table_rows(epoch: Epoch, task: Task, table: pa.Table, groups: AnyNumbe
     """Write rows of a state table of `total` groups, in each group sorted by substream."""
     order = np.lexsort((np.asarray(table.column(SUBSTREAM_COLUMN)), groups))
     rows, at = narrow_columns(table), np.asarray(table.column(EPOCH_COLUMN))
-    return _write_ordered(epoch, task, rows, groups, total, at, order, 0).block
+    return _write_ordered(epoch, task, rows, groups, total, at, order).block
 
 
 def _write_ordered(
@@ -125,7 +180,6 @@ def _write_ordered(
     total: int,
     positions: AnyNumbers,
     order: AnyNumbers,
-    far: int,
 ) -> GroupedBlock:
     """Write rows in an order that is sorted by group. The order may leave out rows of no group."""
     if len(order) < len(groups):
@@ -135,7 +189,7 @@ def _write_ordered(
     low, high = (int(positions.min()), int(positions.max())) if len(positions) else (None, None)
     name = block_name(epoch.number, task.stage, task.number, task.attempt)
     block = write_block(task.storage, name, arrow.take_rows(table, order), offsets, low, high)
-    return GroupedBlock(block, rows[:total], int(rows[total:].sum()), far)
+    return GroupedBlock(block, rows[:total], int(rows[total:].sum()))
 
 
 def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
@@ -150,6 +204,8 @@ def write_merged(
     """Write one block with the rows of several blocks; `piece` (which, of how many) selects some of the groups."""
     found = [open_state_block(task, operator, side, block) for block in blocks]
     parts = [block.table if piece == (0, 1) else _piece(block, *piece) for block in found]
+    if operator.arrangement(side) is Arrangement.NUMBER:  # blocks of former formats have further columns
+        parts = [part.select(operator.schemas[side].names).replace_schema_metadata(None) for part in parts]
     table = pa.concat_tables([operator.widened(side, part) for part in parts])
     return write_grouped(epoch, task, operator, side, operator.merged(side, table)).block
 

@@ -9,6 +9,7 @@ import pyarrow as pa
 from headrace.state.blocks import Block
 from headrace.task import watermarks
 from headrace.task.messages import Attempt, BlockHeader, Goodbye, Message, RowsHeader, unpack
+from headrace.task.stretch_counts import StretchCounts
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Inbox:
     inputs: Inputs = field(default_factory=Inputs)
     seen: watermarks.Seen = field(default_factory=dict)
     split_times: watermarks.SplitTimes = field(default_factory=dict)
+    stretches: StretchCounts = field(default_factory=StretchCounts)
     senders: list[Attempt] = field(default_factory=list)
     promised: int = 0  # messages that senders report as sent
     received: int = 0
@@ -57,3 +59,4 @@ class Inbox:
         self.promised += goodbye.messages
         watermarks.merge_times(self.seen, goodbye.seen)
         watermarks.merge_split_times(self.split_times, goodbye.split_times)
+        self.stretches.merge(goodbye.stretches)

@@ -6,7 +6,8 @@ message only passes through sends it on unchanged.
 
     BlockHeader  a stored block, by reference
     RowsHeader   tuples, by value
-    Goodbye      the last message of a sender: its name, how many messages it sent to this slot, and the times of its tuples
+    Goodbye      the last message of a sender: its name, how many messages it sent to this slot, and the times of its tuples,
+                 and its counts of tuples by stretch
     Report       for the driver (`headrace.task.reports`)
 """
 
@@ -24,6 +25,7 @@ import pyarrow as pa
 
 from headrace.errors import EngineError
 from headrace.state.blocks import Block
+from headrace.task.stretch_counts import StretchCounts
 from headrace.task.watermarks import Seen, SplitTimes
 
 LENGTH = struct.Struct("<Q")  # length of the index of a packet
@@ -129,6 +131,11 @@ class Attempt(NamedTuple):
     number: int
     attempt: int
 
+    @property
+    def place(self) -> str:
+        """Return the name of the task, which all its attempts share."""
+        return f"{self.stage}.{self.number}"
+
 
 @dataclass(frozen=True)
 class Goodbye(Header):
@@ -138,15 +145,16 @@ class Goodbye(Header):
     task: Attempt
     seen: Seen
     split_times: SplitTimes
+    stretches: StretchCounts  # of tuples that were sent to all slots, by this task and by earlier stages
     messages: int  # sent to this slot, the goodbye not counted
 
     def to_json(self) -> Any:
-        return [self.task, self.seen, self.split_times, self.messages]
+        return [self.task, self.seen, self.split_times, self.stretches.to_json(), self.messages]
 
     @classmethod
     def from_json(cls, data: Any) -> Self:
-        task, seen, split_times, messages = data
-        return cls(Attempt(*task), seen, split_times, messages)
+        task, seen, split_times, stretches, messages = data
+        return cls(Attempt(*task), seen, split_times, StretchCounts.from_json(stretches), messages)
 
 
 # --- the wire ------------------------------------------------------------------------------------------------------

@@ -18,11 +18,12 @@ import pyarrow as pa
 from headrace import plan as p
 from headrace.columnar import arrow
 from headrace.columnar.types import value_text
-from headrace.control.group_load import HeavyKey
+from headrace.control.group_load import HeavyKey, NumbersOfBlock
 from headrace.kernels.joins import undecided_pairs
 from headrace.kernels.stateless.split import count_routed
 from headrace.operators.base import AppendingOperator, Arrangement, Operator
-from headrace.routing import NUMBER, Adaptation
+from headrace.routing import NUMBER, Adaptation, RangeGrouping, Ranges
+from headrace.routing.by_range import SortedRows
 from headrace.routing.hashing import hash_column_of
 from headrace.task.block_writer import GroupedBlock, tuple_numbers, write_grouped
 from headrace.task.epoch import Epoch
@@ -32,6 +33,7 @@ from headrace.task.outbox_writer import write_output
 from headrace.task.rejects import Rejects
 from headrace.task.reports import ReportBuilder
 from headrace.task.step_runner import MOST_TUPLES_TOGETHER, EdgeWalk, StepRunner
+from headrace.task.stretch_counts import StretchCounts
 from headrace.task.task import Task
 from headrace.task.watermarks import Seen
 from headrace.task.work import TaskTimer
@@ -39,6 +41,7 @@ from headrace.task.work import TaskTimer
 Heavy = list[HeavyKey]
 
 FEW_ROWS, SAMPLED_ROWS = 20, 2_000  # with fewer rows, keys are not examined; rows in a sample of keys
+SAMPLED_NUMBERS = 128  # numbers in a sample of a block that is sorted by a number
 MOST_HEAVY_KEYS, HEAVY_SHARE = 4, 0.02  # keys per block, and the share of the tuples from which on a key is heavy
 
 
@@ -68,6 +71,7 @@ class Outlet:
         self._rows, self._bytes = 0, 0
         self._sent = [0] * epoch.slots
         self._numbered = 0  # numbers that tuples have received
+        self._stretches = StretchCounts()
 
     def put(self, producer: str, output: int, table: pa.Table) -> None:
         """Gather tuples of an output of a producer, until `flush` sends them."""
@@ -117,7 +121,14 @@ class Outlet:
         yield self._count(Message.of(self.task.number % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.last_stage:
             for slot in range(self.epoch.slots):
-                yield Message.of(slot, Goodbye(report.task, seen, report.split_times, self._sent[slot]))
+                yield Message.of(
+                    slot, Goodbye(report.task, seen, report.split_times, self._stretches, self._sent[slot])
+                )
+
+    def pass_on(self, stretches: StretchCounts) -> None:
+        """Add the counts of earlier stages that operators of later stages need to the goodbyes."""
+        later = {operator.name for operator in self.epoch.plan.operators if operator.stage > self.task.stage}
+        self._stretches.merge(stretches.only(later))
 
     def passing(self, message: Message) -> Message:
         """Count a message that only passes through this stage, and return it."""
@@ -163,11 +174,11 @@ class Outlet:
         header = BlockHeader(operator.name, edge.input, block)
         counts = written.rows
         self.report.loaded(operator.name, edge.input, counts.tolist(), heavy)
+        if written.numbered is not None:
+            self.report.numbered(operator.name, edge.input, sample_numbers(written.numbered.sorted))
         layout = self.epoch.layout_of[operator.name]
         for slot in range(layout.slots):
-            rows = int(counts[layout.groups(slot, edge.input, written.reach)].sum())
-            rows += sum(_part(counts[g], which, of) for g, which, of in layout.hot_cells(slot, edge.input))
-            rows += written.for_all
+            rows = written.rows_for(layout, slot, edge.input, self.epoch.groups)
             if rows:
                 self.work.delivered(operator.name, edge.input, rows)
                 yield self._count(Message.of(slot, header))
@@ -188,12 +199,36 @@ class Outlet:
                 yield self._count(Message.of(slot, header, pack(chunk)))
 
     def _by_slot(self, operator: Operator, side: int, table: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        groups = operator.groupings[side].groups(table, self.epoch.groups)
+        layout, grouping = self.epoch.layout_of[operator.name], operator.groupings[side]
+        if isinstance(grouping, RangeGrouping) and isinstance(layout, Ranges):
+            yield from self._by_stretch(operator, side, table, layout, grouping)
+            return
+        groups = grouping.groups(table, self.epoch.groups)
         if operator.router.adapts is not Adaptation.NOTHING:
             counts = np.bincount(groups[groups >= 0], minlength=self.epoch.groups)
             self.report.loaded(operator.name, side, counts.tolist())
-        for slot, mine in self.epoch.layout_of[operator.name].shares(groups, side):
+        for slot, mine in layout.shares(groups, side):
             yield slot, table if mine.all() else table.filter(pa.array(mine))
+
+    def _by_stretch(
+        self, operator: Operator, side: int, table: pa.Table, layout: Ranges, grouping: RangeGrouping
+    ) -> Iterator[tuple[int, pa.Table]]:
+        """Yield the tuples of each slot's stretch, and count them for all slots."""
+        stretches = layout.ranges_of(grouping.values(table))
+        counts = np.bincount(stretches, minlength=len(layout.grids))
+        self._stretches.count(operator.name, self.task.itself.place, side, counts.tolist())
+        for stretch in np.flatnonzero(counts).tolist():
+            mine = stretches == stretch
+            yield layout.first + stretch, table if mine.all() else table.filter(pa.array(mine))
+
+
+def sample_numbers(rows: SortedRows) -> NumbersOfBlock:
+    """Return a sample of the numbers of a block, without those that are not finite."""
+    many = len(rows.values)
+    at = np.unique(np.arange(SAMPLED_NUMBERS) * many // SAMPLED_NUMBERS)
+    found = rows.values[at].astype(np.float64)
+    extent = rows.extent if np.isfinite(rows.extent) else float(np.finfo(np.float64).max)
+    return NumbersOfBlock(many, extent, found[np.isfinite(found)].tolist())
 
 
 def sample_heavy_keys(operator: AppendingOperator, edge: p.Edge, held: pa.Table) -> Heavy:
@@ -214,7 +249,3 @@ def sample_heavy_keys(operator: AppendingOperator, edge: p.Edge, held: pa.Table)
 
 def _key_text(table: pa.Table, columns: Sequence[str], row: int) -> str:
     return ", ".join(value_text(table.column(name)[row]) for name in columns if name in table.column_names)[:40]
-
-
-def _part(rows: int, which: int, parts: int) -> int:
-    return int(rows * (which + 1) // parts - rows * which // parts)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from headrace.control.group_load import GroupLoad, HeavyKey
+from headrace.control.group_load import GroupLoad, HeavyKey, NumbersOfBlock
 from headrace.kernels.stateless.split import SplitCounts
 from headrace.sources.protocol import MessageAmount
 from headrace.state.bases import ChangeSummary
@@ -348,6 +348,10 @@ class ReportBuilder:
 
     def loaded(self, operator: str, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:
         self._load.setdefault(operator, GroupLoad()).add(side, counts, heavy)
+
+    def numbered(self, operator: str, side: int, numbers: NumbersOfBlock) -> None:
+        """Add a sample of the numbers of a block."""
+        self._load.setdefault(operator, GroupLoad()).numbers[side].append(numbers)
 
     def finished(self, seen: Seen, senders: Iterable[Attempt], cpu: float, seconds: float) -> Report:
         return Report(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import pyarrow as pa
@@ -12,13 +12,14 @@ from headrace.errors import EngineError
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.operators.base import AppendingOperator, Operator, ReplacingOperator
 from headrace.plan import Step
+from headrace.routing import Ranges
 from headrace.state.blocks import Block, OpenBlock
 from headrace.support.event_time import FOREVER
 from headrace.task import watermarks
-from headrace.task.block_writer import group_reach, open_state_block, slice_for, write_grouped, write_rows
+from headrace.task.block_writer import numbered_rows, open_state_block, slice_for, write_grouped
 from headrace.task.epoch import Epoch
 from headrace.task.failure_points import operator_failure_points
-from headrace.task.inbox import Inputs
+from headrace.task.inbox import Inbox, Inputs
 from headrace.task.slot_state_tables import SlotStateTables
 from headrace.task.step_runner import StepRunner
 from headrace.task.task import Task
@@ -38,12 +39,13 @@ class EpochSlot:
         task: Task,
         given: Sequence[Inputs],
         clocks: Mapping[str, watermarks.SourceClock],
-        seen: watermarks.Seen,
+        inbox: Inbox,
         runner: StepRunner,
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.runner, self.report, self.work = runner, runner.report, runner.report.work
-        self.number, self.group_count, self.run_id, self.seen = task.number, epoch.groups, epoch.run_id, seen
+        self.number, self.group_count, self.run_id, self.seen = task.number, epoch.groups, epoch.run_id, inbox.seen
+        self._stretches = inbox.stretches
         plan = epoch.plan
         self.watermarks_before = watermarks.input_watermarks(
             plan, operator, watermarks.operator_watermarks(plan, epoch.clocks)
@@ -65,9 +67,9 @@ class EpochSlot:
 
     # --- reading ---------------------------------------------------------------------------------------------------
 
-    def groups(self, side: int, reach: int = 0) -> list[int]:
+    def groups(self, side: int) -> list[int]:
         layout = self.epoch.layout_of[self.operator.name]
-        return layout.groups(self.number, side, reach) if self.number < layout.slots else []
+        return layout.groups(self.number, side) if self.number < layout.slots else []
 
     def new(self, side: int) -> list[Block]:
         return [block for inputs in self.given for block in inputs.blocks(self.operator.name, side)]
@@ -97,11 +99,20 @@ class EpochSlot:
         parts = self._hot_cells(side)
         if not self.groups(side) and not parts:
             return []
-        found = [open_state_block(self.task, self.operator, side, block) for block in blocks]
-        tables = [slice_for(block, self.groups(side, group_reach(block.table)), self.group_count) for block in found]
-        tables += [hot_group_cell(block, *part) for part in parts for block in found]
+        if self.operator.arranged_by_number(side):
+            tables = [table for block in blocks for table in self._ranges_of(block, side)]
+        else:
+            found = [open_state_block(self.task, self.operator, side, block) for block in blocks]
+            tables = [slice_for(block, self.groups(side), self.group_count) for block in found]
+            tables += [hot_group_cell(block, *part) for part in parts for block in found]
         self.work.opened[self.operator.name] += sum(table.nbytes for table in tables)
         return [table.replace_schema_metadata(None) for table in tables if table.num_rows]
+
+    def _ranges_of(self, block: Block, side: int) -> Iterator[pa.Table]:
+        layout = self.epoch.layout_of[self.operator.name]
+        found = numbered_rows(self.operator, side, block, open_state_block(self.task, self.operator, side, block).table)
+        for start, stop in found.rows_of(layout, self.number, side, self.group_count):
+            yield found.table.slice(start, stop - start)
 
     def _hot_cells(self, side: int) -> list[tuple[int, int, int]]:
         layout = self.epoch.layout_of[self.operator.name]
@@ -122,21 +133,39 @@ class EpochSlot:
 
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Return the rows of the state and those that arrived, in one table."""
-        tables = [open_state_block(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
+        if self.operator.arranged_by_number(side):
+            tables = self.read_blocks(self.old(side), side)
+        else:
+            tables = [open_state_block(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
         tables += [_widen(rows, schema) for rows in self.rows(side)]
         tables = [table for table in tables if table.num_rows]
         return pa.concat_tables(tables) if tables else schema.empty_table()
 
-    def replace_rows(self, side: int, table: pa.Table, *, grouped: bool) -> None:
+    def replace_rows(self, side: int, table: pa.Table) -> None:
         """Write this slot's part of the new state. It replaces the former part."""
-        if table.num_rows == 0:
-            return
-        if grouped:
+        if table.num_rows:
             assert isinstance(self.operator, ReplacingOperator)
             block = write_grouped(self.epoch, self.task, self.operator, side, table).block
-        else:
-            block = write_rows(self.epoch, self.task, table)
-        self.report.replaced(self.operator.name, side, block)
+            self.report.replaced(self.operator.name, side, block)
+
+    def rows_before(self, side: int) -> int:
+        """Return how many tuples, new and waiting, are in earlier stretches of event time than this slot's."""
+        layout = self.epoch.layout_of[self.operator.name]
+        assert isinstance(layout, Ranges)
+        stretch = self.number - layout.first
+        waiting = (self._rows_below(block, side, layout.range_at(stretch)[0]) for block in self.old(side))
+        return self._stretches.before(self.operator.name, side, stretch) + sum(waiting)
+
+    def _rows_below(self, block: Block, side: int, time: float | None) -> int:
+        if time is None:
+            return 0
+        if block.low is not None and block.high is not None:  # before format 8, blocks of waiting tuples had neither
+            if block.low >= time:
+                return 0
+            if block.high < time:
+                return block.rows
+        found = open_state_block(self.task, self.operator, side, block)
+        return numbered_rows(self.operator, side, block, found.table).sorted.points(None, time)[1]
 
     # --- state tables ------------------------------------------------------------------------------------------------
 

@@ -146,11 +146,12 @@ def run_stage(epoch: Epoch, stage: int, task: Task, messages: Iterable[Message])
             yield outlet.passing(message)
     _check_complete(inbox, epoch, stage, task.number)
     report.add_split_times(inbox.split_times)
+    outlet.pass_on(inbox.stretches)
     clocks = watermarks.advance_clocks(epoch.plan, epoch.clocks, inbox.seen, ended=epoch.ended)
     for operator in epoch.plan.at(stage):
         if epoch.plan.handed_over(operator):  # it gets the output of earlier operators of the stage
             yield from outlet.flush()
-        with EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, inbox.seen, outlet.runner) as slot:
+        with EpochSlot(epoch, operator, task, (inbox.inputs, handed), clocks, inbox, outlet.runner) as slot:
             for output, table in report.work.timing(operator.name, operator.run(slot)):
                 outlet.put(operator.name, output, table)
                 yield from outlet.flush_full()

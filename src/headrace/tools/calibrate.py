@@ -23,7 +23,7 @@ from headrace.errors import QueryError
 from headrace.operators.base import Operator
 from headrace.plan.figures import Figures, SampleCounts
 from headrace.query import nodes
-from headrace.routing.by_range import as_numbers, even_bounds, range_of
+from headrace.routing.by_range import as_numbers, even_bounds
 from headrace.sources import as_tuples
 from headrace.sources.files import FilesOrigin, read_head
 from headrace.sources.protocol import PhysicalWindow
@@ -255,16 +255,16 @@ def _bands(
         if operator.band is None:
             continue
         band, state = operator.band, last.operators[operator.name].inputs
-        side = 0 if band.point[0] == "l" else 1
+        side = band.points_side
         points, intervals = ([reader.open(b).table for b in blocks] for blocks in (state[side], state[1 - side]))
         if not points or not intervals or _drifts(points, band.point[1]):
             continue
         bounds[operator.name] = even_bounds(as_numbers(_valid(points, band.point[1:]).column(0)), RANGES)
         ends = _valid(intervals, band.interval)
         if bounds[operator.name] and ends.num_rows:
-            low = range_of(ends, ends.column_names[0], bounds[operator.name], -band.width)
-            high = range_of(ends, ends.column_names[1], bounds[operator.name], band.width)
-            reach[operator.name] = max(int((high - low).max()), 0)
+            low, high = (as_numbers(ends.column(place)) for place in (0, 1))
+            first, final = (np.searchsorted(bounds[operator.name], at) for at in (low - band.width, high + band.width))
+            reach[operator.name] = max(int((final - first).max()), 0)
     return bounds, reach
 
 

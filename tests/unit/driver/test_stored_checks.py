@@ -127,10 +127,17 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "operators of a query": (at("query", "operators", to=[{}]), r"query.operators\[0\]"),
     "no meanings": (without("query", "means"), "query should be an object with means"),
     "bounds": (
-        at("query", "routers", to={"join-1": {"kind": "ranges", "columns": ["l.x"], "bounds": [2, 1], "points": 0}}),
-        "query.routers.join-1.bounds should be increasing numbers",
+        at(
+            "control",
+            "layouts",
+            to={"join-1": {"kind": "ranges", "bounds": [2, 1], "grids": [[1, 1]] * 3, "points": 0, "first": 0}},
+        ),
+        "control.layouts.join-1.bounds should be increasing numbers",
     ),
-    "router": (at("query", "routers", to={"join-1": {"kind": "magic"}}), "query.routers.join-1.kind should be one of"),
+    "layout": (
+        at("control", "layouts", to={"join-1": {"kind": "magic"}}),
+        "control.layouts.join-1.kind should be one of",
+    ),
     "history": (at("control", "history", to=[7]), r"control.history\[0\]"),
     "a decision": (
         at("control", "history", to=[{**DECISION, "measured": "much"}]),

@@ -19,7 +19,6 @@ from headrace.routing import (
     Diagonal,
     GridRouter,
     Grouping,
-    HashGrouping,
     HashRouter,
     Layout,
     OneSlotRouter,
@@ -31,6 +30,7 @@ from headrace.routing import (
     Router,
     SubstreamGrouping,
     SubstreamRouter,
+    TimeRouter,
     router_from_json,
 )
 
@@ -40,6 +40,7 @@ ALL: list[Router] = [
     GridRouter((2, 1)),
     GridRouter((1, 1, 1), transposed=True),
     RangesRouter(("l.x",), (1.0, 2.5, 7.0), points=0),
+    TimeRouter(),
     OneSlotRouter(),
     ContentRouter(),
     SubstreamRouter(8, "xway"),
@@ -89,7 +90,7 @@ LAYOUTS: list[Layout] = [
     Diagonal.even(1, 1),
     Rectangles(16, (2, 1, 2)),
     Rectangles(16, (3,), transposed=True, first=1),
-    Ranges(16, 4, points=0),
+    Ranges.even((1.0, 2.0, 3.0), 4, points=0),
 ]
 
 
@@ -117,13 +118,10 @@ def test_a_way_that_lacks_an_answer_cannot_be_made() -> None:
         Half(("a",))  # type: ignore[abstract]
 
 
-def test_reach_is_how_far_intervals_extend() -> None:
+def test_the_extent_is_the_length_of_the_longest_interval() -> None:
     table = pa.table({"a": [0.0, 1.0, 5.0], "b": [0.5, 9.0, 5.0]})
-    interval = RangeGrouping(("a", "b"), (1.0, 2.0, 3.0, 8.0))
-    groups = interval.groups(table, 5)
-    assert groups.tolist() == [0, 1, 3] and interval.reach(table, groups) == 3
-    assert RangeGrouping(("a",), (1.0,)).reach(table, groups) == 0
-    assert HashGrouping(("a",)).reach(table, groups) == 0
+    assert 8.0 < RangeGrouping(("a", "b")).extent(table) < 8.001
+    assert RangeGrouping(("a",)).extent(table) == 0.0
 
 
 @pytest.mark.parametrize(("q", "total"), [(1, 1), (1, 64), (3, 64), (8, 8), (64, 64), (1000, 64), (7, 5)])

@@ -13,6 +13,7 @@ from headrace.columnar.types import plain_type
 from headrace.errors import CorruptState, StateError
 from headrace.state import Block, Manifest, OperatorState, OutboxEntry, SourceState, Totals, block_name
 from headrace.state.manifest import (
+    READABLE_FORMATS,
     STATE_FORMAT,
     FolderState,
     TableState,
@@ -125,9 +126,9 @@ def test_message_says_what_to_do() -> None:
     assert NAME in text and "never falls back" in text and "backup" in text and "new, empty folder" in text
 
 
-@pytest.mark.parametrize(("found", "age"), [(STATE_FORMAT - 1, "an older"), (STATE_FORMAT + 1, "a newer")])
+@pytest.mark.parametrize(("found", "age"), [(READABLE_FORMATS[0] - 1, "an older"), (STATE_FORMAT + 1, "a newer")])
 def test_another_format_is_refused_before_anything_else(found: int, age: str) -> None:
-    words = f"{age} version of headrace: it has format {found}, this version reads format {STATE_FORMAT}"
+    words = f"{age} version of headrace: it has format {found}, this version reads formats {READABLE_FORMATS[0]} and {STATE_FORMAT}"
     with pytest.raises(StateError, match=words) as caught:
         Manifest.from_bytes(b'{"format": %d, "anything": "else"}' % found, NAME)
     assert not isinstance(caught.value, CorruptState) and "new, empty folder" in str(caught.value)

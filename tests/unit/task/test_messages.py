@@ -43,6 +43,7 @@ from headrace.task.reports import (
     TaskOutput,
 )
 from headrace.task.stages import run_stage
+from headrace.task.stretch_counts import StretchCounts
 from headrace.task.task import Task
 from headrace.task.watermarks import SourceClock
 from headrace.task.work import WorkCounts, WorkTotals, sum_counts
@@ -91,7 +92,13 @@ def report() -> Report:
 
 
 def heads() -> list[Header]:
-    goodbye = Goodbye(Attempt(0, 1, 9), {"calls": {"": 5, "t/1": 7}, "others": {"": None}}, {"split-1": 5}, 12)
+    goodbye = Goodbye(
+        Attempt(0, 1, 9),
+        {"calls": {"": 5, "t/1": 7}, "others": {"": None}},
+        {"split-1": 5},
+        StretchCounts({"rank-1": {"0.1": [[1, 2], []]}}),
+        12,
+    )
     return [BlockHeader("join-1", 1, block()), RowsHeader("join-1", 0), goodbye, report()]
 
 
@@ -155,7 +162,7 @@ def stage(messages: list[Message]) -> list[Message]:
 def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
     later = Message(0, BlockHeader.kind, "join-9", "this is no JSON")
     driver = Message(0, Report.kind, "", "nor is this")
-    goodbye = Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, 2))
+    goodbye = Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, StretchCounts(), 2))
     out = stage([later, driver, goodbye])
     assert out[:2] == [later, driver]
     assert out[2].read(Report).senders == (Attempt(0, 0, 1),)
@@ -163,12 +170,14 @@ def test_what_passes_through_a_stage_is_neither_read_nor_changed() -> None:
 
 def test_what_was_promised_and_did_not_come_ends_the_epoch() -> None:
     with pytest.raises(EngineError, match="received 0 messages, 1 were sent"):
-        stage([Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, 1))])
+        stage([Message.of(0, Goodbye(Attempt(0, 0, 1), {}, {}, StretchCounts(), 1))])
 
 
 def test_rows_reach_the_operator_that_they_are_for() -> None:
     rows = Message.of(0, RowsHeader("aggregate-1", 0), pack(ROWS))
-    out = stage([rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": {"": 2}}, {"split-1": 7}, 1))])
+    out = stage(
+        [rows, Message.of(0, Goodbye(Attempt(0, 0, 1), {"calls": {"": 2}}, {"split-1": 7}, StretchCounts(), 1))]
+    )
     found = out[-1].read(Report)
     assert [each.operator for each in found.replaced] == ["aggregate-1"]
     assert found.task == Attempt(1, 0, 5) and found.seen == {"calls": {"": 2}} and found.split_times == {"split-1": 7}
