@@ -17,6 +17,7 @@ from headrace.difference import difference
 from headrace.operators import Operator
 from headrace.reference import reference
 from headrace.routing import Layout, Ranges, RangesRouter
+from headrace.routing.by_range import SortedRows
 from headrace.testing import LocalRun, table_stream
 
 from .test_local import seeds
@@ -75,26 +76,28 @@ def any_layouts(rng: random.Random, doubles: bool) -> Callable[[Operator, int, i
     return choose
 
 
-@pytest.mark.parametrize("on", BANDS)
-@seeds(6)
-def test_any_ranges_give_the_sequential_answer(on: str, seed: int, tmp_path: Path) -> None:
+def trouble(on: str, seed: int, folder: Path) -> str | None:
+    """Every epoch has other ranges, under other slots, after a restart."""
     rng = random.Random(f"{on} {seed}")
     left, right = rows(rng, rng.choice([20, 90])), rows(rng, rng.choice([20, 90]))
     streams = [table_stream(t, lateness="1 minute", name=n) for t, n in ((left, "left"), (right, "right"))]
     window: dict[str, Any] = {"within": ("4 seconds", "2 seconds")} if seed % 3 else {"last": (9, 5)}
     query = streams[0].join(streams[1], on=on, **window)
-    doubles = BANDS[on]
-    expected = reference(query)
     found = []
     cuts = sorted(rng.sample(range(1, 19), 3))
-    for start, stop in zip([0, *cuts], [*cuts, 10**6], strict=True):  # every epoch under other slots, after a restart
-        slots = rng.choice([1, 2, 3, 7])
-        run = LocalRun(query, tmp_path / "state", slots=slots, layouts=any_layouts(rng, doubles))
+    for start, stop in zip([0, *cuts], [*cuts, 10**6], strict=True):
+        run = LocalRun(query, folder, slots=rng.choice([1, 2, 3, 7]), layouts=any_layouts(rng, BANDS[on]))
         tables = {n: t.slice(start, stop - start) for n, t in (("left", left), ("right", right))}
         run.epoch(tables, splitters=rng.choice([1, 3]), final=stop == 10**6)
         found.append(run.results())
         run.close()
-    assert difference(expected, pa.concat_tables(_without_repeats(found))) is None
+    return difference(reference(query), pa.concat_tables(_without_repeats(found)))
+
+
+@pytest.mark.parametrize("on", BANDS)
+@seeds(6)
+def test_any_ranges_give_the_sequential_answer(on: str, seed: int, tmp_path: Path) -> None:
+    assert trouble(on, seed, tmp_path) is None
 
 
 def _without_repeats(tables: list[pa.Table]) -> list[pa.Table]:
@@ -122,3 +125,88 @@ def test_an_interval_is_read_only_where_it_can_reach(tmp_path: Path) -> None:
     sent: Any = run.store.last.work["counts"]["sent"]["join-1"]  # type: ignore[union-attr]
     assert sent[1] == n and n < sent[0] < 1.2 * n
     run.close()
+
+
+# --- canaries ----------------------------------------------------------------------------------------------------------
+
+
+def has_a_range_that_nobody_reads(patch: pytest.MonkeyPatch) -> None:
+    rows_of = Ranges.rows
+
+    def fewer(self: Ranges, block: SortedRows, slot: int, side: int) -> tuple[int, int]:
+        return (0, 0) if slot and slot == self.slots - 1 else rows_of(self, block, slot, side)
+
+    patch.setattr(Ranges, "rows", fewer)
+
+
+def has_border_points_in_two_ranges(patch: pytest.MonkeyPatch) -> None:
+    def points(self: SortedRows, low: float | None, high: float | None) -> tuple[int, int]:
+        start = 0 if low is None else int(np.searchsorted(self.values, low, side="left"))
+        stop = len(self.values) if high is None else int(np.searchsorted(self.values, high, side="right"))
+        return start, stop
+
+    patch.setattr(SortedRows, "points", points)
+
+
+def ignores_the_extent(patch: pytest.MonkeyPatch) -> None:
+    intervals = SortedRows.intervals
+    patch.setattr(SortedRows, "intervals", lambda self, low, high: intervals(replace(self, extent=0.0), low, high))
+
+
+def ignores_the_distance(patch: pytest.MonkeyPatch) -> None:
+    intervals = SortedRows.intervals
+    patch.setattr(SortedRows, "intervals", lambda self, low, high: intervals(replace(self, width=0.0), low, high))
+
+
+@pytest.mark.parametrize(
+    "canary",
+    [has_a_range_that_nobody_reads, has_border_points_in_two_ranges, ignores_the_extent, ignores_the_distance],
+)
+def test_a_fault_is_found(canary: Callable[[pytest.MonkeyPatch], None], tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        canary(patch)
+        assert any(
+            trouble(on, seed, tmp_path / f"{place} {seed}") for seed in range(6) for place, on in enumerate(BANDS)
+        )
+
+
+# --- bounds that follow the values -------------------------------------------------------------------------------------
+
+
+def shares(run: LocalRun, layout: Layout, values: list[np.ndarray]) -> float:
+    """How much busier than the mean the busiest slot is, by the tuples of both sides in its range."""
+    assert isinstance(layout, Ranges)
+    rows = [SortedRows(np.sort(each), 0.0, 0.05) for each in values]
+    read = [sum(b - a for a, b in (layout.rows(rows[s], slot, s) for s in (0, 1))) for slot in range(layout.slots)]
+    return max(read) / (sum(map(len, values)) / layout.slots)
+
+
+@pytest.mark.parametrize("epochs", [90, pytest.param(3_600, marks=pytest.mark.long)])
+def test_ranges_follow_values_that_drift(epochs: int, tmp_path: Path) -> None:
+    """The state begins empty and without a sample. In an hour of epochs of one second, the values move by ten times
+    their range.
+    """
+    rng = np.random.default_rng(5)
+    per_epoch, slots = 800, 8
+    empty = pa.table({"ts": pa.array([], TS_TYPE), "x": pa.array([], pa.float64())})
+    streams = [table_stream(empty, name=name) for name in ("left", "right")]
+    query = streams[0].join(streams[1], on="abs(l.x - r.x) <= 0.05", within="5 seconds")
+    run = LocalRun(query, tmp_path, slots=slots)
+    run.epoch()  # a poll that finds nothing
+    held: list[list[np.ndarray]] = [[], []]
+    worst, kinds = [], []
+    for epoch in range(epochs):
+        tables = {}
+        for side, name in enumerate(("left", "right")):
+            x = rng.random(per_epoch) * 100 + epoch * 1_000 / 3_600
+            held[side] = [*held[side][-5:], x]
+            times = np.sort(rng.integers(epoch * 10**6, (epoch + 1) * 10**6, per_epoch))
+            tables[name] = pa.table({"ts": pa.array(times, TS_TYPE), "x": x})
+        used = run.driver.layouts.plan_epoch(64, dict(run.store.last.operators))[1]["join-1"]  # type: ignore[union-attr]
+        kinds.append(isinstance(used, Ranges))
+        if kinds[-1]:
+            worst.append(shares(run, used, [np.concatenate(side) for side in held]))
+        run.epoch(tables)
+    run.close()
+    assert all(kinds[10:]), "ranges within ten epochs"
+    assert max(worst[5:]) <= 1.3, [round(each, 2) for each in worst]

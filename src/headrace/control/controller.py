@@ -36,7 +36,7 @@ SEEN = (2 - SMOOTHING) / SMOOTHING  # effective number of epochs in a smoothed c
 PAIRS_PER_TUPLE = 50.0  # number of a hot key's pairs that cost as much as one tuple
 LOOPED_PER_TUPLE = 5_000.0  # the same for pairs in a compiled loop
 EXCHANGE = 0.045  # seconds that one exchange more adds to an epoch
-NOISE_STEPS = 2.0  # sampled numbers by which a count of tuples between two bounds is uncertain
+NOISE_STEPS = 1.0  # sampled numbers by which a count of tuples between two bounds is uncertain
 MOST_DECISIONS = 100  # every manifest contains the decisions, so old ones are dropped
 
 
@@ -324,7 +324,7 @@ class Controller:
             if (read := _read_by_busiest(shape, operator, found)) <= after:
                 wanted, after = shape, read
         step = sum(totals) / min(len(sample.values) for sample in found.numbers)  # tuples for each sampled number
-        if not gain.is_measurable(before, after, self.policy.worth, NOISE_STEPS * step):
+        if not gain.is_measurable(before, after, self.policy.worth / 4, NOISE_STEPS * step):  # it moves nothing
             return layout, []
         rates = f"{totals[0]:,.0f} and {totals[1]:,.0f} tuples in windows; the busiest slot reads {before:,.0f} of them"
         change = f"{_shown(layout)} to {_shown(wanted)}"

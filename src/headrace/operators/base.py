@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
     from headrace.state.blocks import Block
 
-FEW_TIMES = 32  # in a slot's sample of the times of tuples
 Results = Iterator[tuple[int, pa.Table]]  # (output number, tuples)
 
 
@@ -67,6 +66,7 @@ class Slot(Protocol):
     watermarks_after: list[int]  # watermark of each input at the end of the epoch
     complete_below: int  # all tuples below this time have arrived
     group_count: int  # groups of all slots
+    slot_count: int
     run_id: str  # different for every start of a run
 
     def groups(self, side: int) -> list[int]:
@@ -489,10 +489,9 @@ class SequentialOperator(UnkeyedOperator, ReplacingOperator):
             slot.replace_rows(side, kept)
             released.append(ready)
             new = np.concatenate([np.zeros(0, np.int64), *(times(rows) for rows in slot.rows(side))])
-            began = max(arrived_before, int(new.min(initial=arrived_after)))
-            advance = arrived_after - began if NEVER < began <= arrived_after < FOREVER else 0
-            sample = {"waiting": sample_times(times(kept), FEW_TIMES), "arrived": sample_times(new, FEW_TIMES)}
-            notes.append({**sample, "advance": advance})
+            advance = arrived_after - arrived_before if NEVER < arrived_before <= arrived_after < FOREVER else 0
+            waiting, arrived = (sample_times(each, slot.slot_count) for each in (times(kept), new))
+            notes.append({"waiting": waiting, "arrived": arrived, "advance": advance})
         return released, merge_time_notes(notes)
 
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from headrace.routing.by_range import BOTH, Ranges
 from headrace.support import validators
 from headrace.support.event_time import FURTHEST
 
-MOST_TIMES = 256  # that an operator notes
+TIMES_PER_SLOT = 10  # in the sample that an operator notes
 Times = npt.NDArray[np.int64]
 Sample = Sequence[Sequence[int]]  # (time, number of tuples that it represents)
 
@@ -75,12 +75,13 @@ TIME_NOTES: dict[str, validators.Form] = {
 }
 
 
-def sample_times(times: Times, most: int) -> list[list[int]]:
-    """Return at most `most` of the times, equally far apart in their order, with the tuples that each represents.
+def sample_times(times: Times, slots: int) -> list[list[int]]:
+    """Return some of the times, equally far apart in their order, with the tuples that each represents.
 
-    >>> sample_times(np.array([5, 1, 3, 9]), 2)
-    [[3, 2], [9, 2]]
+    >>> sample_times(np.array([5, 1, 3, 9]), slots=1)
+    [[1, 1], [3, 1], [5, 1], [9, 1]]
     """
+    most = TIMES_PER_SLOT * slots
     ordered = np.sort(times)
     ends = np.unique(np.arange(most + 1) * len(ordered) // most)
     return [[int(ordered[(a + b) // 2]), int(b - a)] for a, b in pairwise(ends)]
@@ -89,22 +90,25 @@ def sample_times(times: Times, most: int) -> list[list[int]]:
 def merge_time_notes(notes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the notes of all slots about times as those of the operator."""
     noted = list(notes)
-    samples = {name: _thinned([row for n in noted for row in n[name]]) for name in ("waiting", "arrived")}
+    most = max([TIMES_PER_SLOT * len(noted), *(len(n[name]) for n in noted for name in ("waiting", "arrived"))])
+    samples = {name: _thinned([row for n in noted for row in n[name]], most) for name in ("waiting", "arrived")}
     return {**samples, "advance": max((n["advance"] for n in noted), default=0)}
 
 
 def expected_times(notes: Mapping[str, Any]) -> list[list[int]]:
     """Return a sample of the times that the next epoch has, from the notes about the last one."""
-    advance = notes.get("advance", 0)
-    arriving = [[min(time + advance, FURTHEST), tuples] for time, tuples in notes.get("arrived", ())]
+    arrived = notes.get("arrived", ())
+    times = [time for time, _ in arrived]
+    advance = notes.get("advance") or max(times, default=0) - min(times, default=0)
+    arriving = [[min(time + advance, FURTHEST), tuples] for time, tuples in arrived]
     return [*notes.get("waiting", ()), *arriving]
 
 
-def _thinned(sample: Sample) -> list[list[int]]:
+def _thinned(sample: Sample, most: int) -> list[list[int]]:
     if not sample:
         return []
     times, tuples = _in_order(sample)
-    ends = np.unique(np.arange(MOST_TIMES + 1) * len(times) // MOST_TIMES)
+    ends = np.unique(np.arange(most + 1) * len(times) // most)
     reached = np.append(0, np.cumsum(tuples))
     middles = times[(ends[:-1] + ends[1:]) // 2]
     return [[int(t), int(n)] for t, n in zip(middles, np.diff(reached[ends]), strict=True)]

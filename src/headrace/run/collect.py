@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
@@ -29,8 +28,9 @@ from headrace.run.arguments import (
 )
 from headrace.run.checkpoint_path import STATE_FOLDER
 from headrace.run.chosen_plan import choose_plan
+from headrace.run.first_times import first_times
 from headrace.sinks import AnySink
-from headrace.sources.protocol import Ledger, driven_sources
+from headrace.sources.protocol import Ledger, TakenInput, driven_sources
 from headrace.spark import executors, session, shipping
 from headrace.spark.cluster import SparkCluster
 from headrace.state.manifest import Manifest
@@ -90,7 +90,12 @@ def collect(
             if not spark.sparkContext.master.startswith("local["):
                 executors.check_reach(spark.sparkContext, folder / STATE_FOLDER)
             cluster = SparkCluster(spark, driver.columns)
-            rows = _bounded_rows(cluster, sources, driver.ledgers, count)
+            static, taken = _bounded_input(sources, driver.ledgers)
+            driver.layouts.first_times = first_times(deployed.physical, sources, static, taken)
+            rows = [
+                *([cluster.static(static)] if static else []),
+                *([cluster.piece_rows(taken, Splitters(count))] if taken else []),
+            ]
             driver.run_epoch(Position("bounded"), lambda epoch: cluster.run_tasks(rows, epoch), final=True)
             _log_left_out(state.last)
             table = result.table()
@@ -109,18 +114,14 @@ def _demand_bounded(sources: Mapping[str, nodes.Source]) -> None:
             raise QueryError(f"collect needs bounded input; {name!r} is a streaming DataFrame; use start(...)")
 
 
-def _bounded_rows(
-    cluster: SparkCluster, sources: Mapping[str, nodes.Source], ledgers: Mapping[str, Ledger], slots: int
-) -> list[Any]:
-    """Return all current input of the bounded sources in the form that the cluster reads."""
+def _bounded_input(
+    sources: Mapping[str, nodes.Source], ledgers: Mapping[str, Ledger]
+) -> tuple[dict[str, nodes.Source], list[TakenInput]]:
+    """Return the sources whose DataFrames are read, and all current input of the others."""
     static = {name: source for name, source in sources.items() if name not in ledgers}
     for ledger in ledgers.values():
         ledger.keep_to_list()
-    taken = [cut for name, ledger in ledgers.items() for cut in ledger.inputs(name, ledger.waiting())]
-    return [
-        *([cluster.static(static)] if static else []),
-        *([cluster.piece_rows(taken, Splitters(slots))] if taken else []),
-    ]
+    return static, [cut for name, ledger in ledgers.items() for cut in ledger.inputs(name, ledger.waiting())]
 
 
 def _log_left_out(last: Manifest | None) -> None:

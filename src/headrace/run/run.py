@@ -52,6 +52,7 @@ from headrace.driver.position import Position, admit_batch, check_alignment, mak
 from headrace.errors import EngineError, HeadraceError, QueryError, SourceAway, StateMismatch
 from headrace.query import nodes
 from headrace.run.feed_watch import FeedWatch
+from headrace.run.first_times import first_times
 from headrace.run.intake import Intake, longest_window
 from headrace.run.silence import Silence
 from headrace.sources.protocol import Item
@@ -638,6 +639,8 @@ class Run:
         if inputs:
             read = sum(cut.bytes for cut in inputs)
             rows.append(self._cluster.piece_rows(inputs, self._driver.layouts.splitters(read)))
+        if self._driver.last is None:
+            self._driver.layouts.first_times = first_times(self._driver.plan, self._sources, self._static, inputs)
         before, waits = self._driver.last, self._intake.waits
         idle, quiet = self._silence.silent_sources(self._watch.looked, waits), self._silence.silent_partitions(waits)
         self._driver.run_epoch(

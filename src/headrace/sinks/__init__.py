@@ -58,13 +58,14 @@ def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool 
     Args:
         path: the folder, which is created if it does not exist.
         ordered: True: results come in the order of `ts`, as soon as no earlier one can follow.
-        parts: False: one file per epoch. True: a folder of files per epoch, written by the tasks; not with `ordered`.
+        parts: False: one file per epoch. True: a folder of files per epoch, written by the tasks. With `ordered`, their names
+            are in the order of `ts`.
 
     Returns:
         The sink.
 
     Raises:
-        QueryError: the path is a file, or `parts` and `ordered` are both given.
+        QueryError: the path is a file.
 
     Examples:
         >>> from pathlib import Path
@@ -78,10 +79,7 @@ def parquet(path: str | os.PathLike[str], *, ordered: bool = False, parts: bool 
     folder = given_path(path, "the sink")
     if folder.exists() and not folder.is_dir():
         raise QueryError(f"the sink path {str(folder)!r} is a file; give a folder")
-    if parts and ordered:
-        msg = "parquet(parts=True) cannot be ordered, because each task writes its own results and no task has all; leave out parts or ordered"
-        raise QueryError(msg)
-    return ParquetParts(folder) if parts else ParquetFiles(folder, ordered)
+    return ParquetParts(folder, ordered) if parts else ParquetFiles(folder, ordered)
 
 
 def database(

@@ -213,7 +213,9 @@ def takes_parts(sink: AnySink) -> TypeIs[PartSink]:
 
 
 def wants_order(sink: AnySink) -> bool:
-    """Return whether the sink needs ordered results. A part sink never does, because no task has all results.
+    """Return whether the sink needs ordered results: its attribute `ordered`, which a part sink may leave out.
+
+    The parts of ordered results are in order, and so are the rows of each part.
 
     Args:
         sink: a sink of either kind.
@@ -225,7 +227,7 @@ def wants_order(sink: AnySink) -> bool:
         >>> hr.sinks.wants_order(hr.sinks.memory(ordered=True))
         True
     """
-    return not takes_parts(sink) and sink.ordered
+    return bool(getattr(sink, "ordered", False))
 
 
 def is_sink(thing: object) -> bool:

@@ -65,8 +65,9 @@ class _PartReceipt:
 class ParquetParts:
     """A sink whose parts are Parquet files that tasks write and the driver publishes."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, ordered: bool = False) -> None:
         self.path = path.absolute()  # tasks may have another working directory
+        self.ordered = ordered
 
     def demand_columns(self, columns: list[list[str]]) -> None:
         """Raise if existing files have other columns than the changed result."""
@@ -126,7 +127,7 @@ class ParquetParts:
         raise SinkError(msg)
 
     def __repr__(self) -> str:
-        return f"parquet({str(self.path)!r}, parts=True)"
+        return f"parquet({str(self.path)!r}, parts=True{', ordered=True' if self.ordered else ''})"
 
 
 def _make(folder: Path) -> None:

@@ -9,6 +9,7 @@ could name the file. Unneeded columns are not read, and the columns that are rea
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol, Self
@@ -85,6 +86,35 @@ class ParquetColumns:
 
     def __exit__(self, *_: object) -> None:
         self.file.close()
+
+
+TIMES_OF_GROUP = 8  # times by which a row group is represented
+
+
+def parquet_times(path: Path, column: str) -> list[tuple[int, int]]:
+    """Return a sample of the times in a column, from the statistics in the footer: (microseconds, rows).
+
+    The times of a row group are assumed to be equally far apart. A file of another format has no statistics.
+    """
+    try:
+        footer = pq.read_metadata(path)
+    except (OSError, pa.ArrowException):
+        return []  # the tasks report what is wrong with the file
+    found = []
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        parts = [group.column(place) for place in range(group.num_columns)]
+        known = next((part.statistics for part in parts if part.path_in_schema == column), None)
+        if known is not None and known.has_min_max and isinstance(known.min, dt.datetime):
+            low, high = (_microseconds(each) for each in (known.min, known.max))
+            steps = [low + (high - low) * (2 * place + 1) // (2 * TIMES_OF_GROUP) for place in range(TIMES_OF_GROUP)]
+            found += [(step, max(group.num_rows // TIMES_OF_GROUP, 1)) for step in steps]
+    return found
+
+
+def _microseconds(time: dt.datetime) -> int:
+    aware = time if time.tzinfo else time.replace(tzinfo=dt.UTC)
+    return (aware - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
 
 
 class ArrowColumns:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from headrace.sources import protocol
-from headrace.sources.file_formats import DAMAGE, ColumnarFile, open_columnar
+from headrace.sources.file_formats import DAMAGE, ColumnarFile, open_columnar, parquet_times
 from headrace.sources.files import check_unchanged, checked_rows, unreadable
 
 ColumnsOfSchema = Callable[[pa.Schema], Sequence[str]]  # checks the schema of a file and returns the columns to read
@@ -54,6 +54,10 @@ class FileToRead(NamedTuple):
     path: Path
     bytes: int
     modified: int  # nanoseconds
+
+    def sample_times(self, column: str) -> Sequence[tuple[int, int]]:
+        """Return times that the statistics of a Parquet file give."""
+        return parquet_times(self.path, column)
 
     def pieces(self, most: int) -> list[FilePiece]:
         return cut_file(self.path, self.bytes, self.modified, most)

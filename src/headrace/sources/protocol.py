@@ -110,6 +110,11 @@ class TakenInput(Protocol):
     def bytes(self) -> int:
         """Return the approximate bytes of the item."""
 
+    def sample_times(self, column: str) -> Sequence[tuple[int, int]]:
+        """Return a sample of the times in a column: (microseconds, rows that each represents). It is empty if the times
+        are known only after reading.
+        """
+
     def pieces(self, most: int) -> Sequence[Piece]:
         """Return pieces of at most about `most` bytes, which together contain each row exactly once."""
 

@@ -44,7 +44,13 @@ class EpochSlot:
     ) -> None:
         self.epoch, self.operator, self.task, self.given = epoch, operator, task, given
         self.runner, self.report, self.work = runner, runner.report, runner.report.work
-        self.number, self.group_count, self.run_id, self.seen = task.number, epoch.groups, epoch.run_id, inbox.seen
+        self.number, self.group_count, self.slot_count, self.run_id, self.seen = (
+            task.number,
+            epoch.groups,
+            epoch.slots,
+            epoch.run_id,
+            inbox.seen,
+        )
         self._stretches = inbox.stretches
         plan = epoch.plan
         self.watermarks_before = watermarks.input_watermarks(

@@ -67,6 +67,10 @@ class TakenOffsets:
     def bytes(self) -> int:
         return int(self.range.offsets * self.each)
 
+    def sample_times(self, column: str) -> Sequence[tuple[int, int]]:
+        """Return nothing: messages must be read to know their times."""
+        return ()
+
     def pieces(self, most: int) -> list[OffsetPiece]:
         topic, number = self.range.place
         step = max(1, int(most / self.each))
