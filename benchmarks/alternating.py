@@ -12,10 +12,12 @@ from typing import Any
 import headrace as hr
 
 
-def measured(query: hr.Stream, out: Path, begin: int, total: int, **options: Any) -> tuple[float, int]:
+def measured(
+    query: hr.Stream, out: Path, begin: int, total: int, *, ordered: bool = False, **options: Any
+) -> tuple[float, int]:
     """Return the seconds between the tuples number `begin` and `total` of the input, and the number of results."""
     begun = 0.0
-    sink = hr.sinks.parquet(out, parts=True)
+    sink = hr.sinks.parquet(out, ordered=ordered, parts=True)
     with query.start(sink, checkpoint=f"{out}.checkpoint", epoch="0 seconds", show=False, **options) as run:
         while run.progress.tuples_in < total:
             if run.exception is not None:

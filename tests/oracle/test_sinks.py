@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headrace import sinks
+from headrace.columnar.types import TS_TYPE
 from headrace.sinks import Part, Publication
 from headrace.task import outlet
+from headrace.testing import LocalRun, table_stream
 
 from .strategies import make_case
 from .test_local import check, seeds
@@ -44,6 +46,27 @@ def test_any_query_into_parts(seed: int, monkeypatch: pytest.MonkeyPatch) -> Non
     if seed % 2:
         monkeypatch.setattr(outlet, "MOST_TUPLES_TOGETHER", 7)  # several parts per task
     check(make_case(f"parts-{seed}"), seed, reopen=0.5, change_slots=0.3, results=lambda folder: Parts(folder, seed))
+
+
+@seeds(10)
+def test_ordered_parts_are_in_the_order_of_their_names(
+    seed: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    if seed % 2:
+        monkeypatch.setattr(outlet, "MOST_TUPLES_TOGETHER", 7)
+    r = random.Random(seed)
+    times = sorted(r.randrange(60) * 10**6 for _ in range(300))
+    table = pa.table({"ts": pa.array(times, TS_TYPE), "n": range(300)})
+    query = table_stream(table.slice(0, 0), lateness="1 second", name="s").filter("n % 7 <> 0")
+    sink = sinks.parquet(tmp_path / "out", parts=True, ordered=True)
+    run = LocalRun(query, tmp_path / "state", slots=r.choice([2, 5, 12]), sink=sink, ordered=True)
+    for start in range(0, 300, 100):
+        run.epoch({"s": table.slice(start, 100)}, splitters=3, final=start == 200)
+    run.close()
+    files = sorted((tmp_path / "out").glob("[!_]*/[!_]*.parquet"))
+    found = pa.concat_tables(pq.ParquetFile(path).read() for path in files)
+    assert len(files) > 3 and found["ts"].to_pylist() == sorted(found["ts"].to_pylist())
+    assert sorted(found["n"].to_pylist()) == [n for n in range(300) if n % 7]
 
 
 def publishes_all_that_is_there(patch: pytest.MonkeyPatch) -> None:

@@ -371,6 +371,11 @@ class Operator(ABC):
         return None
 
     @property
+    def one_slot_reason(self) -> str:
+        """Return why one slot runs the operator whatever the number of slots; empty: it does not."""
+        return ""
+
+    @property
     def predicate(self) -> str | None:
         """Return the text of the join predicate; None for other operators."""
         return None

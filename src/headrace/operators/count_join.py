@@ -219,7 +219,9 @@ class CountJoinOperator(JoinOperator):
     def pairing(self) -> str:
         within = SUBSTREAM in self.schemas[0].names
         return (
-            super().pairing if within else f"{super().pairing}; slots first number the tuples, each in a stretch of ts"
+            super().pairing
+            if within
+            else f"{super().pairing}; slots first number the tuples, each in a stretch of ts (tuples of one ts share a slot)"
         )
 
     @property

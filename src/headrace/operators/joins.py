@@ -218,7 +218,10 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     @property
     def pairing(self) -> str:
-        return pairing_method(self.on, in_time=self.time_window is not None)
+        found = pairing_method(self.on, in_time=self.time_window is not None)
+        if self.band and not self.bounds:
+            return f"{found}; ranges of {self.band.along} can replace the grid once tuples have arrived"
+        return found
 
     @property
     def predicate(self) -> str:

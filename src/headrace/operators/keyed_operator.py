@@ -29,6 +29,10 @@ class KeyedOperator(Operator):
         return [self.router, OneSlotRouter()] if self.key_texts else [self.router]
 
     @property
+    def one_slot_reason(self) -> str:
+        return "" if self.key_texts else "without a key, all tuples are one group"
+
+    @property
     def key_texts(self) -> tuple[str, ...]:
         return self.groupings[0].columns
 

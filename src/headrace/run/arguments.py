@@ -79,9 +79,6 @@ def check_sink(sink: Any, what: str) -> None:
         example = "foreach(function)" if argument_kind(sink) == "function" else "parquet('out/')"
         raise QueryTypeError(f"{what}: {describe_argument(sink)} is not a sink; such as headrace.sinks.{example}")
     if takes_parts(sink):
-        if getattr(sink, "ordered", False):
-            msg = f"{what}: {describe_argument(sink)} takes parts from tasks, and no task has all results, so it cannot be ordered"
-            raise QueryError(msg)
         shipping.check_shipped(sink)
 
 

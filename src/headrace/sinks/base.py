@@ -147,7 +147,8 @@ class PartSink(Protocol):
 
     `write` returns a receipt, a small value of plain JSON that the state stores. A part has no receipt in any
     publication if its task failed, if another attempt of its task counts, or if its epoch was not committed. `publish`
-    follows every commit, also that of an epoch without results, so it can delete parts that do not count.
+    follows every commit, also that of an epoch without results, so it can delete parts that do not count. With an attribute `ordered` that is true, results
+    come as for a `Sink`: the rows of a part are in order, and so are the receipts of a publication.
 
     Examples:
         >>> class Counting:
