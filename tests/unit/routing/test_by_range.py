@@ -61,8 +61,8 @@ def test_what_is_near_enough_meets_in_one_slot(
     layout = Ranges(tuple(bounds), tuple(grids[: len(bounds) + 1]), side, first)
     p, c = ordered(points), ordered(centres)
     blocks = SortedRows(p, 0.0, width), SortedRows(c, 0.0, width)
-    for i, point in enumerate(p):
-        for j, centre in enumerate(c):
+    for i, point in enumerate(p.tolist()):
+        for j, centre in enumerate(c.tolist()):
             found = met(layout, *blocks, i, j)
             assert len(found) <= 1
             if abs(point - centre) <= width:  # in doubles, as DuckDB computes it
