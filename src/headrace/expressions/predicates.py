@@ -52,6 +52,10 @@ class Circle:
     right: tuple[str, str]
     km: float
 
+    def place(self, side: str) -> tuple[str, str]:
+        """Return the columns of latitude and longitude of a side."""
+        return self.left if side == "l" else self.right
+
 
 @dataclass(frozen=True)
 class BandCondition:
@@ -77,8 +81,8 @@ class BandCondition:
     @property
     def along(self) -> str:
         """Return the value along which pairs are looked up, for people."""
-        sql = {(side, name): sql for side, name, sql in self.computed}
-        return sql.get(self.point) or ".".join(self.point)
+        computed = {(side, name): f"{sql[1:-1]} of {side}" for side, name, sql in self.computed}
+        return computed.get(self.point) or ".".join(self.point)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from headrace.kernels.stateless.evaluate import evaluate
 Doubles = npt.NDArray[np.float64]
 
 FURTHEST_LONGITUDE = 720.0  # degrees
+SAMPLED = 256  # rows from which the number of near pairs is estimated
 SLACK = 1e-12  # relative; a subtraction of doubles loses about 1e-16
 
 
@@ -73,28 +74,41 @@ class Distances:
 
     @classmethod
     def of(cls, near: BandCondition, circle: Circle, tables: Mapping[str, pa.Table], order: Numbers) -> Distances:
-        line = 2 * math.sin(circle.km / (2 * RADIUS_KM)) * (1 + 1e-9) + 1e-12  # more than rounding can lose
-        most = line**2 if circle.km < RADIUS_KM else line**2 + 1e-6
-        left, right = _on_sphere(tables["l"], *circle.left), _on_sphere(tables["r"], *circle.right)
-        return cls(left, right[order], most) if near.moving == "l" else cls(right, left[order], most)
+        moving, points = (on_sphere(tables[side], *circle.place(side)) for side in (near.moving, near.point[0]))
+        return cls(moving, points[order], most_squared(circle))
 
     def within(self, first: Numbers, last: Numbers) -> Iterator[tuple[Numbers, Numbers]]:
         """Yield the pairs of the ranges that may be near enough."""
         return near_points(self.moving, self.points, first, last, self.most, MOST_PAIRS)
 
+    def estimated_pairs(self, first: Numbers, last: Numbers) -> int:
+        """Return about how many pairs of the ranges may be near enough, from a sample of the rows."""
+        every = len(first) // SAMPLED + 1
+        some = replace(self, moving=np.ascontiguousarray(self.moving[::every]))
+        near = some.within(np.ascontiguousarray(first[::every]), np.ascontiguousarray(last[::every]))
+        return every * sum(len(rows) for rows, _ in near)
 
-def _on_sphere(table: pa.Table, latitude: str, longitude: str) -> Doubles:
+
+def most_squared(circle: Circle) -> float:
+    """Return the largest square of the straight line between two places that may be in the circle."""
+    line = 2 * math.sin(circle.km / (2 * RADIUS_KM)) * (1 + 1e-9) + 1e-12  # more than rounding can lose
+    return line**2 if circle.km < RADIUS_KM else line**2 + 1e-6
+
+
+def on_sphere(table: pa.Table, latitude: str, longitude: str) -> Doubles:
+    """Return the places of a table as points on a sphere of radius 1: x, y and z by row."""
     lat, lon = (np.radians(_values(table, name)) for name in (latitude, longitude))
     return np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
 
 
-def with_computed(near: BandCondition, left: pa.Table, right: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """Return the tables with the columns that the condition computes from each."""
-    tables = {"l": left, "r": right}
-    for side, name, sql in near.computed:
-        values = evaluate(f"SELECT {sql} AS v FROM {TUPLES}", {TUPLES: tables[side]}, sql).column(0)
-        tables[side] = tables[side].append_column(name, values)
-    return tables["l"], tables["r"]
+def with_computed(near: BandCondition, side: str, table: pa.Table) -> pa.Table:
+    """Return the table of a side with the columns that the condition computes from it."""
+    found = table
+    for of, name, sql in near.computed:
+        if of == side:
+            values = evaluate(f"SELECT {sql} AS v FROM {TUPLES}", {TUPLES: table}, sql).column(0)
+            found = found.append_column(name, values)
+    return found
 
 
 def point_ranges(near: BandCondition, points: Doubles, low: Doubles, high: Doubles) -> tuple[Numbers, Numbers]:
@@ -111,16 +125,19 @@ def is_usable(near: BandCondition, left: pa.Table, right: pa.Table) -> bool:
     names = {near.point, *((near.moving, name) for name in near.interval)}
     if near.circle is None:
         return all(_finite(tables[side].column(name)) for side, name in names)
-    return _are_places(left, *near.circle.left) and _are_places(right, *near.circle.right)
+    return all(_has_places_only(table, *near.circle.place(side)) for side, table in tables.items())
 
 
-def _are_places(table: pa.Table, latitude: str, longitude: str) -> bool:
-    """Return whether the index can compare the places: a huge longitude has no exact place on the sphere."""
-    limits = {latitude: 90.0, longitude: FURTHEST_LONGITUDE}
-    return all(
-        _finite(table.column(name)) and bool((np.abs(_values(table, name)) <= most).all())
-        for name, most in limits.items()
-    )
+def _has_places_only(table: pa.Table, latitude: str, longitude: str) -> bool:
+    nulls = table.column(latitude).null_count + table.column(longitude).null_count
+    return not nulls and bool(are_places(table, latitude, longitude).all())
+
+
+def are_places(table: pa.Table, latitude: str, longitude: str) -> npt.NDArray[np.bool_]:
+    """Return by row whether the index can compare the place: a huge longitude has no exact place on the sphere. The
+    columns must not contain nulls."""
+    lat, lon = _values(table, latitude), _values(table, longitude)
+    return np.asarray((np.abs(lat) <= 90.0) & (np.abs(lon) <= FURTHEST_LONGITUDE))
 
 
 def _finite(column: pa.ChunkedArray) -> bool:

@@ -4,7 +4,8 @@ Invariant: the result has exactly the pairs (tuple, row) for which the predicate
 tuple without a pair is emitted once, with nulls. The method affects only the time:
 
     an equality      rows are indexed by the hash of their key, and tuples are looked up
-    near each other  rows, or tuples, are sorted by the number, and ranges of them are compared (of a box, one dimension)
+    near each other  rows, or tuples, are sorted by the number, and ranges of them are compared (of a box, one dimension);
+                     of a distance on the Earth, the latitude is the number, and straight lines reduce the ranges
     a compiled loop  over all remaining pairs, if it is exact and there are enough pairs
     anything else    DuckDB
 
@@ -36,6 +37,7 @@ from headrace.routing.by_range import as_numbers
 from headrace.routing.hashing import Hashes, hash_rows
 
 MOST_PAIRS_TOGETHER = 10_000_000  # pairs that DuckDB gets at a time, all of which may be results
+MOSTLY_NEAR = 1 / 6  # share of the pairs of a band; if more are in the circle, a loop over the band is faster
 MOST_INDEXED_TABLES = 32  # steps whose tables stay in the process
 ROW = "__row"
 
@@ -69,10 +71,16 @@ class IndexedTable:
 
 @dataclass(frozen=True)
 class BandIndex:
-    """Rows that can be near a number, and those numbers: one array of sorted points, or two arrays of interval bounds."""
+    """Rows that can be near a number, and those numbers: one array of sorted points, or two arrays of interval bounds.
+
+    others: rows with NaN, infinity or a place that is not on the Earth. DuckDB has its own order for these, so they are
+    compared with every row of the other side. places: the rows as points on a sphere, if the condition is a circle.
+    """
 
     rows: Numbers
     values: tuple[band.Doubles, ...]
+    others: Numbers
+    places: band.Doubles | None
 
 
 _kept: OrderedDict[TableStep, IndexedTable] = OrderedDict()
@@ -103,8 +111,8 @@ def pairing_method(step: TableStep) -> str:
     on = step.on
     part = None if on.keys else near_part(on)
     if part:
-        return f"index, looked up along {'.'.join(part.point)}"
-    barred = not on.keys and not on.safe and (on.band or on.box)
+        return f"index, looked up along {part.along}"
+    barred = not on.keys and not on.safe and (on.band or on.box or on.near_if_safe)
     found = theta_join.pairing_method(on, in_time=False)
     return f"{found}; {theta_join.no_index(on)}" if barred else found
 
@@ -126,10 +134,8 @@ def _true_pairs(tuples: pa.Table, table: IndexedTable) -> Pairs:
     if on.keys:
         return _satisfying(tuples, table, _of_one_key(tuples, table))
     if (part := near_part(on)) is not None and table.along is not None:
-        mine = band_index(part, "l", tuples)
-        if mine is not None:
-            return _nearby(part, tuples, table, mine, table.along)
-    return _every(tuples, table)
+        return _along(part, tuples, table, band_index(part, "l", tuples), table.along)
+    return _every(tuples, table, np.arange(tuples.num_rows), np.arange(table.rows.num_rows))
 
 
 # --- by an equality ------------------------------------------------------------------------------------------------
@@ -200,30 +206,37 @@ def _valid(rows: pa.Table, names: Sequence[str]) -> Numbers:
 
 def near_part(on: JoinPredicate) -> BandCondition | None:
     """Return the part of a predicate that keeps two numbers near each other; None if there is none or the predicate can
-    fail.
+    fail. A circle comes first, because it is the strictest part.
 
     A predicate that can fail is evaluated on every pair, as in the reference: other data must not decide whether it
     fails.
     """
-    return on.band or on.box if on.safe else None
+    near = on.near
+    return near if near and near.circle else (on.band or on.box or near if on.safe else None)
 
 
-def band_index(part: BandCondition, side: str, rows: pa.Table) -> BandIndex | None:
-    """Return an index of rows by the numbers of a band condition. Nulls are near nothing and are omitted.
-
-    Return None if a number is NaN or infinite, because DuckDB has its own order for these.
-    """
-    point = part.point[0] == side
-    names = part.point[1:] if point else part.interval
-    valid = _valid(rows, names)
-    some = _some(rows, names, valid)
+def band_index(part: BandCondition, side: str, rows: pa.Table) -> BandIndex:
+    """Return an index of rows by the numbers of a band condition. Nulls are near nothing and are omitted."""
+    rows = band.with_computed(part, side, rows)
+    is_point = part.point[0] == side
+    names = part.point[1:] if is_point else part.interval
+    place = part.circle.place(side) if part.circle else ()
+    valid = _valid(rows, [*names, *place])
+    some = _some(rows, [*names, *place], valid)
     values = [as_numbers(some.column(name)).astype(np.float64) for name in names]  # `band.SLACK` covers this rounding
-    if not all(np.isfinite(each).all() for each in values):
-        return None
-    if point:
-        order = np.argsort(values[0], kind="stable")
-        valid, values = valid[order], [values[0][order]]
-    return BandIndex(valid, tuple(values))
+    usable = band.are_places(some, *place) if place else np.all(np.isfinite(values), axis=0)
+    held = np.flatnonzero(usable)
+    if is_point:
+        held = held[np.argsort(values[0][held], kind="stable")]
+    places = band.on_sphere(arrow.take_rows(_some(rows, place, valid), held), *place) if place else None
+    return BandIndex(valid[held], tuple(each[held] for each in values), valid[~usable], places)
+
+
+def _along(part: BandCondition, tuples: pa.Table, table: IndexedTable, left: BandIndex, right: BandIndex) -> Pairs:
+    """Yield the pairs that the two indexes hold, then those of the rows that they do not hold."""
+    yield from _nearby(part, tuples, table, left, right)
+    yield from _every(tuples, table, left.others, np.arange(table.rows.num_rows))
+    yield from _every(tuples, table, left.rows, right.others)
 
 
 def _nearby(part: BandCondition, tuples: pa.Table, table: IndexedTable, left: BandIndex, right: BandIndex) -> Pairs:
@@ -232,13 +245,18 @@ def _nearby(part: BandCondition, tuples: pa.Table, table: IndexedTable, left: Ba
     asking, fixed = (left, right) if moving == 0 else (right, left)
     first, last = band.point_ranges(part, *fixed.values, *asking.values)
     on, looked_at = table.step.on, int((last - first).sum())
-    if on.native is not None and looked_at >= pair_loop.WORTH_COMPILING:
+    worth, candidates = on.native is not None and looked_at >= pair_loop.WORTH_COMPILING, expand_ranges(first, last)
+    if part.circle and asking.places is not None and fixed.places is not None:
+        distances = band.Distances(asking.places, fixed.places, band.most_squared(part.circle))
+        worth = worth and distances.estimated_pairs(first, last) > MOSTLY_NEAR * looked_at
+        candidates = distances.within(first, last)
+    if worth:
         l = arrow.take_rows(_used(tuples, on.sql, "l"), left.rows)
         r = arrow.take_rows(_used(table.rows, on.sql, "r"), right.rows)
         looped = _loop(on, l, r, _without_window(moving, first, last), patient=True)
         if looped is not None:
             return _as_rows(moving, asking.rows, fixed.rows, _decided(on, l, r, looped))
-    return _satisfying(tuples, table, _as_rows(moving, asking.rows, fixed.rows, expand_ranges(first, last)))
+    return _satisfying(tuples, table, _as_rows(moving, asking.rows, fixed.rows, candidates))
 
 
 def _loop(
@@ -274,11 +292,18 @@ def _without_window(moving: int, first: Numbers, last: Numbers) -> pair_loop.Pai
 # --- anything else -------------------------------------------------------------------------------------------------
 
 
-def _every(tuples: pa.Table, table: IndexedTable) -> Pairs:
-    """Yield the matching pairs among all pairs: from a compiled loop if that pays and decides most pairs, else from
+def _every(tuples: pa.Table, table: IndexedTable, l: Numbers, r: Numbers) -> Pairs:
+    """Yield the matching pairs among all pairs of these rows."""
+    if len(l) and len(r):
+        left, right = _used(tuples, table.step.on.sql, "l"), _used(table.rows, table.step.on.sql, "r")
+        for i, j in _matching(table.step.on, arrow.take_rows(left, l), arrow.take_rows(right, r)):
+            yield l[i], r[j]
+
+
+def _matching(on: JoinPredicate, left: pa.Table, right: pa.Table) -> Pairs:
+    """Yield the matching pairs of two tables: from a compiled loop if that pays and decides most pairs, else from
     DuckDB."""
-    on, pairs = table.step.on, tuples.num_rows * table.rows.num_rows
-    left, right = _used(tuples, on.sql, "l"), _used(table.rows, on.sql, "r")
+    pairs = left.num_rows * right.num_rows
     done = [0, 0]  # processed rows of each side
     if on.native is not None and pairs >= pair_loop.WORTH_COMPILING:
         moving = int(left.num_rows > right.num_rows)  # the inner loop runs along the longer side

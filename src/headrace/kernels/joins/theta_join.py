@@ -42,7 +42,7 @@ def theta_join(operator: JoinSpec, left: pa.Table, right: pa.Table, count: Count
     sides = (_with_time(left), _with_time(right))
     near, kernel = operator.on.near, _compare
     if near is not None and operator.time_window is not None:
-        sides = band.with_computed(near, *sides)
+        sides = (band.with_computed(near, "l", sides[0]), band.with_computed(near, "r", sides[1]))
         kernel = _look_up if band.is_usable(near, *sides) else _compare
     for strip in operator.strips:
         for l, r in slices(strip, *sides):

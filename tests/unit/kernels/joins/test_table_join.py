@@ -94,9 +94,10 @@ def test_what_is_no_box(on: str) -> None:
     assert found.box is None and found.near is None
 
 
-def test_an_end_that_is_computed_serves_joins_of_streams_alone() -> None:
+def test_an_end_that_is_computed_is_no_box_and_serves_the_search() -> None:
     found = join_predicate("l.p >= r.p + 1 and l.p < r.q", SCHEMA, SCHEMA)
     assert found.box is None and found.near is not None and found.near.interval == ("__near_0", "q")
+    assert table_join.near_part(found) == found.near
 
 
 @pytest.mark.parametrize(
