@@ -16,7 +16,7 @@ from headrace.columnar.types import TS_TYPE
 from headrace.difference import difference
 from headrace.operators import Operator
 from headrace.reference import reference
-from headrace.routing import Layout, Ranges, RangesRouter
+from headrace.routing import Layout, Ranges, RangesRouter, Rectangles
 from headrace.routing.by_range import SortedRows
 from headrace.testing import LocalRun, table_stream
 
@@ -210,3 +210,23 @@ def test_ranges_follow_values_that_drift(epochs: int, tmp_path: Path) -> None:
     run.close()
     assert all(kinds[10:]), "ranges within ten epochs"
     assert max(worst[5:]) <= 1.3, [round(each, 2) for each in worst]
+
+
+def test_values_that_rise_like_times_get_a_grid(tmp_path: Path) -> None:
+    """Whenever ranges are chosen, all later values are beyond the last of them."""
+    rng = np.random.default_rng(5)
+    empty = pa.table({"ts": pa.array([], TS_TYPE), "x": pa.array([], pa.float64())})
+    streams = [table_stream(empty, name=name) for name in ("left", "right")]
+    query = streams[0].join(streams[1], on="abs(l.x - r.x) <= 0.001", within="3 seconds")
+    run = LocalRun(query, tmp_path, slots=8)
+    for epoch in range(21):
+        times = [np.sort(rng.integers(epoch * 10**6, (epoch + 1) * 10**6, 300)) for _ in range(2)]
+        run.epoch(
+            {
+                name: pa.table({"ts": pa.array(t, TS_TYPE), "x": t / 1e6})
+                for name, t in zip(("left", "right"), times, strict=True)
+            }
+        )
+    used = run.driver.layouts.plan_epoch(64, dict(run.store.last.operators))[1]["join-1"]  # type: ignore[union-attr]
+    run.close()
+    assert isinstance(used, Rectangles)

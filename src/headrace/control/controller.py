@@ -50,6 +50,7 @@ class MeasuredLoad:
     pairs_per_tuple: float = PAIRS_PER_TUPLE
     cpu: float = 0.0  # CPU seconds per epoch, over all slots
     texts: dict[int, str] = field(default_factory=dict)  # key hash -> text of the key
+    ranges: Ranges | None = None  # the best at the last reorganisation, used or not
     numbers: tuple[NumberSample, NumberSample] = field(default_factory=lambda: (NumberSample(), NumberSample()))
 
     def totals(self) -> tuple[float, float]:
@@ -244,7 +245,7 @@ class Controller:
             if found is None or layout is None:
                 continue
             if self._can_range(operator, found) and isinstance(layout, Rectangles | Ranges):
-                new, made = self._range(epoch, operator, groups, slots, layout, found)
+                new, made = self._range(epoch, operator, groups, slots, layout, found, keep=keep)
             elif self._can_shape(operator) and isinstance(layout, Rectangles) and self.policy.diffusion != "off":
                 new, made = self._shape(epoch, operator, groups, slots, layout, found)
             elif self.can_place(operator) and isinstance(layout, Diagonal) and self.policy.elastic != "off":
@@ -313,16 +314,24 @@ class Controller:
         slots: int,
         layout: Rectangles | Ranges,
         found: MeasuredLoad,
+        *,
+        keep: bool,
     ) -> tuple[Layout, list[Decision]]:
+        """Return the ranges or the grid whose busiest slot reads least.
+
+        Values may drift so fast that ranges are useless before they are chosen again. Therefore ranges are judged by
+        what the ranges chosen at the last reorganisation, used or not, would read now.
+        """
         band = operator.band
         assert band is not None
-        wanted: Rectangles | Ranges = range_bounds.choose_ranges(found.numbers, band.points_side, band.width, slots)
-        before, after = (_read_by_busiest(each, operator, found) for each in (layout, wanted))
         totals = [float(sample.weights.sum()) for sample in found.numbers]
-        if not isinstance(layout, Ranges):
-            shape = best_rectangles(groups, min(slots, groups), *totals)
-            if (read := _read_by_busiest(shape, operator, found)) <= after:
-                wanted, after = shape, read
+        ranges = range_bounds.choose_ranges(found.numbers, band.points_side, band.width, slots)
+        shape = best_rectangles(groups, min(slots, groups), *totals)
+        judged = (_read_by_busiest(each, operator, found) for each in (shape, found.ranges or ranges))
+        wanted = shape if next(judged) <= next(judged) else ranges
+        before, after = (_read_by_busiest(each, operator, found) for each in (layout, wanted))
+        if keep:
+            found.ranges = ranges
         step = sum(totals) / min(len(sample.values) for sample in found.numbers)  # tuples for each sampled number
         if not gain.is_measurable(before, after, self.policy.worth / 4, NOISE_STEPS * step):  # it moves nothing
             return layout, []
