@@ -3,8 +3,9 @@
     git worktree add ../before SOME_COMMIT
     python benchmarks/versions.py --before ../before --pairs 11
 
-Each measurement is a separate process with the sources of one version. It runs an equality join, a theta join and an
-aggregate, with epochs of 200 and of 200,000 tuples, over the same files. The script prints the ratio of this version to
+Each measurement is a separate process with the sources of one version. It runs an equality join, a theta join, an
+aggregate, and a join whose results are grouped by its key (no key is hot), with epochs of 200 and of 200,000 tuples, over
+the same files. The script prints the ratio of this version to
 the one before, per case: the geometric mean of the pairs, and its 95 % bootstrap interval. Run it on an idle machine,
 because other load affects the figures.
 """
@@ -28,7 +29,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parents[1]
 SIZES = {200: 80, 200_000: 12}  # tuples per epoch: number of epochs
 REPEATS = 2  # repetitions of every case in one process
-KINDS = ("equality join", "theta join", "aggregate")
+KINDS = ("equality join", "theta join", "aggregate", "join and group")
 BEYOND = 1.05  # an interval that ends above this counts as a loss
 RESAMPLED = 10_000
 
@@ -151,6 +152,9 @@ def query(spark: Any, folder: Path, kind: str) -> Any:
     a, b = (hr.files(spark, folder / side, time="ts", files_per_epoch=1, name=side) for side in "ab")
     if kind == "equality join":
         return a.join(b, on="l.k = r.k and l.v < r.v", within="3 seconds")
+    if kind == "join and group":
+        joined = a.join(b, on="l.k = r.k and l.v < r.v", within="3 seconds").map(k="l_k", v="r_v")
+        return joined.aggregate(by=["k"], window="2 seconds", n="count(*)", most="max(v)")
     if kind == "theta join":
         return a.join(b, on="l.x + r.x > 1.9999", within="3 milliseconds")
     return a.union(b).aggregate(by=["v"], window="3 seconds", every="1 second", n="count(*)", mean="avg(x)")
