@@ -90,13 +90,7 @@ def collect(
             if not spark.sparkContext.master.startswith("local["):
                 executors.check_reach(spark.sparkContext, folder / STATE_FOLDER)
             cluster = SparkCluster(spark, driver.columns)
-            static, taken = _bounded_input(sources, driver.ledgers)
-            driver.layouts.first_times = first_times(deployed.physical, sources, static, taken)
-            rows = [
-                *([cluster.static(static)] if static else []),
-                *([cluster.piece_rows(taken, Splitters(count))] if taken else []),
-            ]
-            driver.run_epoch(Position("bounded"), lambda epoch: cluster.run_tasks(rows, epoch), final=True)
+            _run_only_epoch(driver, cluster, sources, count)
             _log_left_out(state.last)
             table = result.table()
     except BaseException:
@@ -112,6 +106,17 @@ def _demand_bounded(sources: Mapping[str, nodes.Source]) -> None:
     for name, source in sources.items():
         if not source.origin.readable_whole:
             raise QueryError(f"collect needs bounded input; {name!r} is a streaming DataFrame; use start(...)")
+
+
+def _run_only_epoch(driver: Driver, cluster: SparkCluster, sources: Mapping[str, nodes.Source], slots: int) -> None:
+    """Run one epoch on all input of bounded sources."""
+    static, taken = _bounded_input(sources, driver.ledgers)
+    driver.layouts.first_times = first_times(driver.plan, sources, static, taken)
+    rows = [
+        *([cluster.static(static)] if static else []),
+        *([cluster.piece_rows(taken, Splitters(slots))] if taken else []),
+    ]
+    driver.run_epoch(Position("bounded"), lambda epoch: cluster.run_tasks(rows, epoch), final=True)
 
 
 def _bounded_input(
