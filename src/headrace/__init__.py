@@ -42,7 +42,7 @@ from headrace.processor import Processor, StateTable
 from headrace.query import nodes
 from headrace.query.nodes import Source
 from headrace.reference import reference
-from headrace.stream import Stream, Table
+from headrace.stream import Stream, Table, node_of
 from headrace.support.argument_errors import describe_argument
 from headrace.support.durations import Duration, parse_duration
 from headrace.support.habits import missing_function
@@ -90,6 +90,7 @@ __all__ = [
     "__version__",
     "calibrate",
     "files",
+    "join",
     "kafka",
     "read_state",
     "reference",
@@ -290,6 +291,55 @@ def kafka(
     return _source(origin, origin.decoder.schema, when, lateness, idle, ahead, name)
 
 
+def join(
+    streams: Mapping[str, Stream],
+    on: str | None = None,
+    within: Duration | Mapping[str, Duration] | None = None,
+    **others: object,
+) -> Stream:
+    """Return the combinations of one tuple of each stream that satisfy a predicate and lie within each other's windows.
+
+    The latest tuple of a combination looks back: every other tuple is at most the window of its alias older. The order of
+    arrival does not matter. A combination is emitted in the epoch in which the last of its tuples arrives.
+
+    The result has `ts`, the smallest of the combination, then the columns of every stream in the given order; a name that
+    occurs in several streams, such as `ts`, gets the alias and _ as prefix.
+
+    Args:
+        streams: 2 to 8 streams by alias. A stream may have several aliases.
+        on: any predicate over the columns of the aliases, such as "a.id = b.id and b.part = c.part and a.x < c.x".
+        within: the time window of all aliases, or a dict with the window of each alias.
+        **others: nothing; `last` and `how` belong to joins of two streams.
+
+    Returns:
+        A stream of combinations.
+
+    Raises:
+        QueryError: an alias or a window is invalid or missing, or two columns would have one name.
+        ExpressionError: the predicate is refused, or names a column without its alias.
+
+    Examples:
+        >>> orders = hr.testing.source("orders", {"id": "int64", "item": "string"})
+        >>> payments = hr.testing.source("payments", {"id": "int64", "cents": "int64"})
+        >>> parcels = hr.testing.source("parcels", {"id": "int64", "city": "string"})
+        >>> sold = hr.join(
+        ...     {"o": orders, "p": payments, "s": parcels}, on="o.id = p.id and p.id = s.id", within="60 seconds"
+        ... )
+        >>> given = hr.testing.epoch(
+        ...     orders=[(1, 7, "tea")], payments=[(9, 7, 350)], parcels=[(30, 7, "Oslo"), (99, 7, "Rome")]
+        ... )
+        >>> [step] = hr.testing.play(sold, [given])
+        >>> step.expect([{"item": "tea", "cents": 350, "city": "Oslo", "s_ts": 30}])
+    """
+    from headrace.query.nway_arguments import nway_join
+
+    if not isinstance(streams, dict):
+        raise QueryTypeError(
+            f"join takes streams by alias, as a dict; found {describe_argument(streams)}; such as hr.join({{'a': a, 'b': b}}, ...)"
+        )
+    return Stream(nway_join({alias: node_of(stream) for alias, stream in streams.items()}, on, within, others))
+
+
 def table(
     source: DataFrame | str | os.PathLike[str] | Callable[[], DataFrame],
     refresh: Duration | None = None,
@@ -388,7 +438,7 @@ def calibrate(query: Stream, slots: int = 2, tuples: int = 50_000) -> Figures:
         >>> print(query.plan(slots=8, figures=figures).headline)
         strategy subquery, 8 slots, 0 shuffles
     """
-    from headrace.stream import count_of_tuples, node_of
+    from headrace.stream import count_of_tuples
     from headrace.tools.calibrate import calibrate
 
     slots, tuples = check_slots(slots), count_of_tuples(tuples, "tuples")

@@ -1408,7 +1408,8 @@ def _refuse_a_third(other: Any, on: Any) -> None:
     if listed or isinstance(on, Stream | Table):
         found = describe_argument(other) if listed else f"on={describe_argument(on)}"
         raise QueryTypeError(
-            f"join takes one other stream or table at a time; found {found}; write a.join(b, ...).join(c, ...)"
+            f"join takes one other stream or table at a time; found {found}; write"
+            " a.join(b, ...).join(c, ...), or hr.join({'a': a, 'b': b, 'c': c}, on=..., within=...)"
         )
 
 

@@ -19,6 +19,7 @@ from headrace import sinks
 from headrace.operators import Operator
 from headrace.operators.base import SequentialOperator
 from headrace.operators.joins import JoinOperator
+from headrace.operators.nway_join import NWayJoinOperator
 from headrace.routing import BOTH, Diagonal, HotGroup, Layout, OneSlotRouter, Ranges, Rectangles
 from headrace.state import caches
 from headrace.state.manifest import Manifest
@@ -185,6 +186,8 @@ def random_layouts(seed: int, grids: float = 0.3) -> Callable[[Operator, int, in
             bounds = sorted({int(b) for b in r.integers(-5, 40, int(r.integers(0, slots)))})
             return Ranges(tuple(b * 1_000_000 for b in bounds), ((1, 1),) * (len(bounds) + 1), BOTH)
         cells = int(r.integers(1, slots + 1))
+        if isinstance(operator, NWayJoinOperator):
+            return nway_layout(r, operator, groups, cells, grids)
         join = isinstance(operator, JoinOperator)
         if join and operator.band is not None and r.random() < 0.7:
             return random_ranges(r, slots, operator.band.points_side)
@@ -208,6 +211,15 @@ def random_ranges(r: np.random.Generator, slots: int, points: int, scale: float 
     bounds = {float(np.round(b, int(r.integers(0, 3)))) for b in r.normal(0, scale, len(grids) - 1)}
     bounds |= {int(b) for b in r.integers(-9, 99, len(grids) - 1 - len(bounds))}
     return Ranges(tuple(sorted(bounds)), tuple(grids[: len(bounds) + 1]), points)
+
+
+def nway_layout(r: np.random.Generator, operator: NWayJoinOperator, groups: int, cells: int, grids: float) -> Layout:
+    """Rectangles without a key, and sometimes with a key of all aliases; otherwise any owners, and split groups."""
+    if not operator.is_keyed or (not operator.everywhere and r.random() < grids):
+        return Rectangles(groups, composition(r, cells), bool(r.random() < 0.5))
+    owners = tuple(int(s) for s in r.integers(0, cells, groups))
+    can_be_split = operator.can_spread_group and r.random() < 0.5
+    return Diagonal(owners, cells, random_splits(r, groups, cells) if can_be_split else ())
 
 
 def composition(r: np.random.Generator, total: int) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ Numbers = npt.NDArray[np.int64]
 
 MOST_TABLE_BYTES = 256 << 20  # size of a slice that is processed at once
 FEW, SHORT = 1_000, 1 << 32  # rows
+SPARSE = 16  # of this many rows of several chunks at most one is taken: joining the chunks would cost more
 ALIGNED = 64  # bytes; alignment that Arrow recommends for buffers
 SAFE = 1 << 30  # bytes of a table in which no column can reach the limit
 
@@ -46,7 +47,7 @@ def _bounds(rows: int, most: int) -> list[int]:
 def take_rows(table: pa.Table, rows: Numbers) -> pa.Table:
     """Return the rows with these numbers, in this order."""
     plain = [place for place, column in enumerate(table.columns) if len(rows) > FEW and _is_plain(column)]
-    if not plain:
+    if not plain or (table.column(plain[0]).num_chunks > 1 and SPARSE * len(rows) < table.num_rows):
         return _take(table, rows)
     others = [place for place in range(table.num_columns) if place not in plain]
     found = dict(zip(plain, _gathered_numbers([table.column(place) for place in plain], rows), strict=True))

@@ -119,7 +119,7 @@ class _Cutter:
 
     def _connect(self, flows: Sequence[Flow], target: str, side: int) -> None:
         for flow in flows:
-            name = self.name(f"{flow.producer} to {target}{'.r' if side else ''}")
+            name = self.name(f"{flow.producer} to {target}{_side_name(side)}")
             self.edges.append(p.Edge(flow.producer, flow.output, flow.steps, flow.schema, target, side, name))
 
     def add(self, operator: Operator, *inputs: Sequence[Flow]) -> Flow:
@@ -140,6 +140,11 @@ class _Cutter:
         )
         self.spec = {"operator": "order"}
         return self.add(operator, flows)
+
+
+def _side_name(side: int) -> str:
+    """Return the name of an input in the name of an edge: nothing for the first, `.r` for the second, then a number."""
+    return ("", ".r")[side] if side < 2 else f".{side + 1}"
 
 
 def _source_input(name: str, s: nodes.Source) -> p.SourceInput:

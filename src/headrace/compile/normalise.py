@@ -1,5 +1,5 @@
-"""The pass that rewrites a query without changing its meaning: it moves conditions on one side of a time-window join
-before the join, and lowers operators on substreams to ordinary operators (`headrace.compile.substreams`).
+"""The pass that rewrites a query without changing its meaning: it moves conditions on one side of a time-window join, or
+on one alias of a join of several streams, before the join, and lowers operators on substreams to ordinary operators (`headrace.compile.substreams`).
 
 Conditions are not moved before a count-window join, whose windows count all tuples, nor to a side of an outer join
 whose unmatched tuples are emitted. Only conditions that cannot fail are moved, because a tuple without a match must not
@@ -37,6 +37,11 @@ def _with_inputs(node: nodes.Node, made: dict[int, nodes.Node]) -> nodes.Node:
 
 
 def _pushed(node: nodes.Node) -> nodes.Node:
+    if isinstance(node, nodes.NWayJoin) and node.on.one_sided:
+        streams = list(node.streams)
+        for place, condition in node.on.one_sided:
+            streams[place] = nodes.Filter(streams[place], condition, pushed=True)
+        return replace(node, streams=tuple(streams))
     if not isinstance(node, nodes.TimeJoin) or not node.on.one_sided:
         return node
     sides = {"l": node.left, "r": node.right}

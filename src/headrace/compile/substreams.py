@@ -10,7 +10,7 @@ the sequence of its tuples is that of the user's columns, whatever the position 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
@@ -73,6 +73,9 @@ def _with_substream(node: nodes.Node, made: Made) -> nodes.Node:
         case nodes.Join():
             left, right = made[id(node.left)], made[id(node.right)]
             return replace(node, left=left, right=right, on=_within_substreams(node.on, left.schema, right.schema))
+        case nodes.NWayJoin():
+            streams = tuple(made[id(stream)] for stream in node.streams)
+            return replace(node, streams=streams, on=_all_in_one_substream(node, streams))
         case nodes.AsOf():
             return replace(node, left=made[id(node.left)], right=made[id(node.right)], by=(*node.by, SUBSTREAM))
         case nodes.Aggregation() | nodes.Top() | nodes.Distinct() | nodes.Limit():
@@ -98,3 +101,12 @@ def _within_substreams(on: expressions.JoinPredicate, left: pa.Schema, right: pa
     """Restrict a join predicate to tuples of one substream. The line break ends a comment in the user's text."""
     found = expressions.join_predicate(f"l.{SUBSTREAM} = r.{SUBSTREAM} AND ({on.text}\n)", left, right)
     return replace(found, text=on.text)
+
+
+def _all_in_one_substream(node: nodes.NWayJoin, streams: Sequence[nodes.Node]) -> expressions.NWayPredicate:
+    """Restrict the predicate of a join of several streams to tuples of one substream."""
+    first, *others = node.on.aliases
+    equal = " AND ".join(f"{first}.{SUBSTREAM} = {alias}.{SUBSTREAM}" for alias in others)
+    text = f"{equal} AND ({node.on.text}\n)"
+    found = expressions.nway_predicate(text, node.aliases, [stream.schema for stream in streams])
+    return replace(found, text=node.on.text)

@@ -5,6 +5,7 @@ Invariant: a decided layout is used only after the newest manifest contains it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -54,6 +55,7 @@ class MeasuredLoad:
     numbers: tuple[NumberSample, NumberSample] = field(default_factory=lambda: (NumberSample(), NumberSample()))
 
     def totals(self) -> tuple[float, float]:
+        """Return the tuples per epoch of the two sides that a rectangle partitions."""
         return float(self.new[0].sum()), float(self.new[1].sum())
 
 
@@ -108,7 +110,7 @@ class Controller:
         if isinstance(first, Ranges):
             self.layouts[operator.name] = first
             return first
-        left, right = (rows + 1.0 for rows in held or (0, 0))
+        left, right = (rows + 1.0 for rows in (held or (0, 0))[:2])
         found = join_shapes.choose_shape(self.policy.diffusion, groups, slots, (left, right), (0.0, 0.0))
         self.layouts[operator.name] = found  # kept until a better layout is decided
         return found
@@ -194,8 +196,9 @@ class Controller:
         if known is None:
             if not groups:
                 return
+            sides = range(max(2, len(operator.schemas)))
             known = MeasuredLoad(
-                [np.zeros(groups), np.zeros(groups)], [SpaceSavingSketch(), SpaceSavingSketch()], [0.0, 0.0]
+                [np.zeros(groups) for _ in sides], [SpaceSavingSketch() for _ in sides], [0.0 for _ in sides]
             )
             if operator.compares_in_loops:
                 known.pairs_per_tuple = LOOPED_PER_TUPLE
@@ -203,23 +206,23 @@ class Controller:
             weight = 1.0
         else:
             weight = SMOOTHING
-        for side in (0, 1):
+        for side in range(len(known.new)):
             now = np.zeros(len(known.new[side]))
             known.heavy[side].fade(FADE)
-            for load in found:
-                if load.new[side]:
-                    now += np.asarray(load.new[side], dtype=np.float64)
+            for new, heavy in (load.of_side(side) for load in found):
+                if new:
+                    now += np.asarray(new, dtype=np.float64)
                 listed = 0.0
-                for key in load.heavy[side]:
+                for key in heavy:
                     known.heavy[side].add(key.hash, key.tuples)
                     known.texts[key.hash] = key.text
                     listed += key.tuples
-                known.heavy[side].rest(max(sum(load.new[side]) - listed, 0.0))
+                known.heavy[side].rest(max(sum(new) - listed, 0.0))
             known.new[side] = known.new[side] * (1 - weight) + now * weight
-            if blocks := [block for load in found for block in load.numbers[side]]:
+            if side < 2 and (blocks := [block for load in found for block in load.numbers[side]]):
                 known.numbers[side].add(blocks, float([*held, 0.0][side]))
-        known.held = [*map(float, held), 0.0][:2]
-        known.texts = {k: t for k, t in known.texts.items() if k in known.heavy[0].counts or k in known.heavy[1].counts}
+        known.held = [*map(float, held), 0.0][: len(known.new)]
+        known.texts = {k: t for k, t in known.texts.items() if any(k in sketch.counts for sketch in known.heavy)}
 
     # --- deciding ------------------------------------------------------------------------------------------------------
 
@@ -427,7 +430,7 @@ class Controller:
             busy = self.occupancy if len(self.occupancy) == slots else [0.0] * slots
             seed = f"{operator.name} {epoch}"
             return group_moves.random_moves(layout.owner, busy, policy.supplier, policy.consumer, seed, pins)
-        state = (found.new[0] + found.new[1]).tolist()
+        state = np.sum(found.new, axis=0).tolist()
         return group_moves.moves_by_gain(
             layout.owner, grids, load.tolist(), state, slots, len(layout.owner), policy.worth / 2, pins
         )
@@ -521,15 +524,14 @@ class Controller:
 
 
 def group_work(found: MeasuredLoad) -> Counts:
-    """Return the work per group: its tuples, plus the pairs of hot keys."""
-    load = found.new[0] + found.new[1]
-    groups, totals = len(load), found.totals()
+    """Return the work per group: its tuples, plus the combinations of hot keys, which are pairs in a join of two streams."""
+    load: Counts = np.sum(found.new, axis=0)
+    groups, totals = len(load), [float(side.sum()) for side in found.new]
     hashed = {key for sketch in found.heavy for key, _ in sketch.heavy(0.01)}
     for key in hashed:
         share = [s.counts.get(key, 0.0) / s.total if s.total else 0.0 for s in found.heavy]
-        new = [share[side] * totals[side] for side in (0, 1)]
-        held = [share[side] * found.held[side] for side in (0, 1)]
-        pairs = new[0] * (held[1] + new[1]) + held[0] * new[1]
+        sides = [(of * new, of * held) for of, new, held in zip(share, totals, found.held, strict=True)]
+        pairs = math.prod(new + held for new, held in sides) - math.prod(held for _, held in sides)
         load[int(scale(np.array([key], dtype=np.uint64), groups)[0])] += pairs / found.pairs_per_tuple
     return load
 

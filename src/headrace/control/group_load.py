@@ -25,16 +25,23 @@ class NumbersOfBlock(NamedTuple):
 
 @dataclass
 class GroupLoad:
-    """The tuples that one task sent to one operator, by side."""
+    """The tuples that one task sent to one operator, by side; two sides, or more if the task sent tuples to more."""
 
     new: list[list[int]] = field(default_factory=lambda: [[], []])  # tuples by group; empty: no tuples on that side
     heavy: list[list[HeavyKey]] = field(default_factory=lambda: [[], []])
     numbers: list[list[NumbersOfBlock]] = field(default_factory=lambda: [[], []])  # of state sorted by a number
 
     def add(self, side: int, counts: Sequence[int], heavy: Iterable[HeavyKey] = ()) -> None:
+        while len(self.new) <= side:
+            self.new.append([])
+            self.heavy.append([])
         known = self.new[side]
         self.new[side] = [a + b for a, b in zip(known, counts, strict=True)] if known else list(counts)
         self.heavy[side] += heavy
+
+    def of_side(self, side: int) -> tuple[list[int], list[HeavyKey]]:
+        """Return the tuples by group and the heavy keys of one side."""
+        return (self.new[side], self.heavy[side]) if side < len(self.new) else ([], [])
 
     def to_json(self) -> Any:
         return [self.new, self.heavy, self.numbers]

@@ -20,7 +20,7 @@ from headrace.columnar.types import TS
 from headrace.errors import QueryTypeError
 from headrace.expressions.syntax_tree import columns_of, parse
 from headrace.query import nodes
-from headrace.query.named_columns import columns_named, unprefixed
+from headrace.query.named_columns import columns_named, join_prefixes, unprefixed
 from headrace.support.terminal_text import printable
 
 Place = nodes.Source | nodes.TableDefinition  # where columns come from
@@ -81,9 +81,10 @@ def _as_few_as_possible(
     """Return the query over the columns of the beginning, and of later ones those that it needs."""
     kept = {id(place): [name for name in began if name in place.schema.names] for _, place, began in known}
     later = {id(place): [n for n in place.schema.names if n not in kept[id(place)]] for _, place, _ in known}
+    prefixes = join_prefixes(roots)
     while True:
         try:
-            over = _ColumnPinner(kept).over(roots)
+            over = _ColumnPinner(kept, prefixes).over(roots)
         except _MissingColumn as lacking:
             wanted = {
                 id(place): [
@@ -102,7 +103,7 @@ def _as_few_as_possible(
         named = columns_named(roots)
         for place, names in later.items():
             kept[place] += [name for name in names if name.lower() in named and name not in kept[place]]
-        return _ColumnPinner(kept).over(roots, sure=True), kept
+        return _ColumnPinner(kept, prefixes).over(roots, sure=True), kept
 
 
 class _MissingColumn(Exception):
@@ -117,6 +118,7 @@ class _ColumnPinner:
     """A copy of the query over fewer columns; a shared node stays shared."""
 
     kept: Mapping[int, Sequence[str]]  # by the id of a source or table
+    prefixes: Sequence[str]  # of the joins of the query
     made: dict[int, Any] = field(default_factory=dict)  # nodes, tables and bodies
     below: dict[int, nodes.Node] = field(default_factory=dict)  # by the id of the leaf of a body: its input
 
@@ -179,7 +181,7 @@ class _ColumnPinner:
         for given, names in _named_by(node):
             had, has = ({name.lower() for name in each.schema.names} for each in (given, self.made[id(given)]))
             if missing := (names & had) - has:
-                raise _MissingColumn(frozenset(unprefixed(missing)), list(self._places(given)))
+                raise _MissingColumn(frozenset(unprefixed(missing, self.prefixes)), list(self._places(given)))
 
     def _places(self, given: nodes.Node | nodes.TableDefinition) -> Iterator[Place]:
         """Yield the sources and tables that the columns of an input come from."""
@@ -210,6 +212,8 @@ def _named_by(node: nodes.Node) -> list[Named]:
             return [(node.left, _of_side(node.on.sql, "l")), (node.right, _of_side(node.on.sql, "r"))]
         case nodes.TableJoin():
             return [(node.input, _of_side(node.on.sql, "l")), (node.table, _of_side(node.on.sql, "r"))]
+        case nodes.NWayJoin():
+            return [(stream, set(node.on.columns(place))) for place, stream in enumerate(node.streams)]
         case nodes.AsOf():
             return [(side, _lower(node.by)) for side in node.inputs]
         case nodes.Aggregation():

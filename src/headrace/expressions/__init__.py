@@ -8,6 +8,7 @@ expression that runs is the one that was checked.
 
 from headrace.expressions.aggregates import Aggregate, Partial, parse_aggregate
 from headrace.expressions.gates import Expression, parse_condition, parse_scalar
+from headrace.expressions.nway_predicates import NWayPredicate, check_alias, nway_predicate
 from headrace.expressions.orders import OrderTerm, parse_order
 from headrace.expressions.predicates import JoinPredicate, KeyEquality, join_predicate
 
@@ -16,9 +17,12 @@ __all__ = [
     "Expression",
     "JoinPredicate",
     "KeyEquality",
+    "NWayPredicate",
     "OrderTerm",
     "Partial",
+    "check_alias",
     "join_predicate",
+    "nway_predicate",
     "parse_aggregate",
     "parse_condition",
     "parse_order",

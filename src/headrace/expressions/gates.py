@@ -241,7 +241,8 @@ def _check_columns(tree: Tree, scopes: Mapping[str, pa.Schema], text: str, what:
         if "" in scopes:
             _check_column(path, scopes[""], text, what)
         elif path[0].lower() not in scopes or len(path) < 2:
-            msg = f"{what} = {text!r} names {'.'.join(path)!r}; in a join write l.column or r.column"
+            written = " or ".join(f"{side}.column" for side in scopes)
+            msg = f"{what} = {text!r} names {'.'.join(path)!r}; in a join write {written}"
             raise ExpressionError(f"{msg}{_sides_hint(path, scopes)}")
         else:
             _check_column(path[1:], scopes[path[0].lower()], text, what)
@@ -299,7 +300,7 @@ def duck_type(
 def _bound_type(sql: str, scopes: tuple[tuple[str, pa.Schema], ...], by: tuple[str, ...]) -> duck.DuckType:
     tables = {alias or duck.TUPLES: schema.empty_table() for alias, schema in scopes}
     group = " GROUP BY " + ", ".join(duck.quote(name) for name in by) if by else ""
-    return duck.type_of(f"SELECT {sql} AS c FROM {', '.join(tables)}{group}", tables)
+    return duck.type_of(f"SELECT {sql} AS c FROM {', '.join(map(duck.quote, tables))}{group}", tables)
 
 
 def _listing(schema: pa.Schema) -> str:

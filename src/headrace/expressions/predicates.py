@@ -137,7 +137,7 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
     tree = parse(found.sql, what)
     parts = list(conjuncts(tree))
     schemas = {"l": left, "r": right}
-    may_fail = _first_unsafe(tree, schemas)
+    may_fail = first_unsafe(tree, schemas)
     by_part = [_key(part, left, right) for part in parts]
     keys = [key for key in by_part if key]
     others = [part for part, key in zip(parts, by_part, strict=True) if not key]
@@ -158,11 +158,11 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
         residual=looped if keys and (not may_fail or not obstacles) else None,
         columns=found.columns,
         obstacles=obstacles,
-        one_sided=tuple(found for part in parts for found in _one_sided(part, schemas)),
+        one_sided=tuple(found for part in parts for found in one_sided_conditions(part, schemas)),
     )
 
 
-def _one_sided(tree: Tree, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, Expression]]:
+def one_sided_conditions(tree: Tree, schemas: Mapping[str, pa.Schema]) -> Iterator[tuple[str, Expression]]:
     """Yield the conjunct as a condition on one side if it refers to one side only and cannot fail."""
     sides = {path[0].lower() for path in columns_of(tree)}
     if len(sides) == 1 and _safe(tree, schemas):
@@ -185,17 +185,24 @@ def _unqualified(tree: Any) -> Any:
 
 def _key(tree: Tree, left: pa.Schema, right: pa.Schema) -> KeyEquality | None:
     """Return the equality of a left and a right column if the conjunct is one that hashing can use."""
+    found = equal_columns(tree, {"l": left, "r": right})
+    if found is None:
+        return None
+    (side, one), (_, other), kind = found
+    return KeyEquality(one, other, kind) if side == "l" else KeyEquality(other, one, kind)
+
+
+def equal_columns(
+    tree: Tree, scopes: Mapping[str, pa.Schema]
+) -> tuple[tuple[str, str], tuple[str, str], pa.DataType] | None:
+    """Return the columns of two sides, as (side, column), that the conjunct makes equal, and the type to hash them as."""
     if tree.get("type") != "COMPARE_EQUAL":
         return None
-    sides = [tree["left"], tree["right"]]
-    if any(side.get("class") != "COLUMN_REF" or len(side["column_names"]) != 2 for side in sides):
+    one, other = (_column(tree[part], scopes) for part in ("left", "right"))
+    if one is None or other is None or one[0] == other[0]:
         return None
-    named = {side["column_names"][0].lower(): side["column_names"][1] for side in sides}
-    if set(named) != {"l", "r"}:
-        return None
-    l, r = _own_name(left, named["l"]), _own_name(right, named["r"])
-    common = _common_type(left.field(l).type, right.field(r).type)
-    return KeyEquality(l, r, common) if common is not None else None
+    common = hash_type(*(scopes[side].field(name).type for side, name in (one, other)))
+    return (one, other, common) if common is not None else None
 
 
 def _compares_its_own_way(kind: pa.DataType) -> bool:
@@ -375,14 +382,14 @@ def _column(tree: Tree, schemas: Mapping[str, pa.Schema]) -> tuple[str, str] | N
     if tree.get("class") != "COLUMN_REF" or len(tree["column_names"]) != 2:
         return None
     side = tree["column_names"][0].lower()
-    return side, _own_name(schemas[side], tree["column_names"][1])
+    return side, own_name(schemas[side], tree["column_names"][1])
 
 
-def _own_name(schema: pa.Schema, name: str) -> str:
+def own_name(schema: pa.Schema, name: str) -> str:
     return str(next(column for column in schema.names if column.lower() == name.lower()))
 
 
-def _common_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
+def hash_type(left: pa.DataType, right: pa.DataType) -> pa.DataType | None:
     """Return the type in which two key columns are equal exactly if DuckDB finds them equal, or None if they cannot be
     hashed.
     """
@@ -452,10 +459,10 @@ MOST_DECIMALS = 18  # decimal places of a literal compared with whole numbers; w
 
 def _safe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> bool:
     """Return whether the predicate cannot raise an error on any pair of tuples."""
-    return not _first_unsafe(tree, scopes)
+    return not first_unsafe(tree, scopes)
 
 
-def _first_unsafe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> str:
+def first_unsafe(tree: Tree, scopes: Mapping[str, pa.Schema]) -> str:
     """Return the first part that some pair of tuples can make fail, as SQL; an empty text if there is none."""
     nodes = walk_tree(fold_constants(tree, _FOLDED))
     return next((to_sql(node)[1:-1] for node in nodes if not _safe_part(node, scopes)), "")
@@ -492,7 +499,7 @@ def _comparable(node: Tree, types: set[pa.DataType]) -> bool:
 
 
 def _types(node: Tree, scopes: Mapping[str, pa.Schema]) -> set[pa.DataType]:
-    return {scopes[p[0].lower()].field(_own_name(scopes[p[0].lower()], p[1])).type for p in columns_of(node)}
+    return {scopes[p[0].lower()].field(own_name(scopes[p[0].lower()], p[1])).type for p in columns_of(node)}
 
 
 def _literal_kind(node: Tree) -> str:

@@ -22,6 +22,7 @@ from headrace.operators import (
     count_join,
     distinct,
     limit,
+    nway_join,
     session_aggregate,
     time_aggregate,
     time_join,
@@ -43,6 +44,7 @@ from headrace.query import nodes
 PLANNERS: Mapping[type[nodes.Node], Planner] = {
     nodes.TimeJoin: time_join.plan,
     nodes.CountJoin: count_join.plan,
+    nodes.NWayJoin: nway_join.plan,
     nodes.TimeAggregate: time_aggregate.plan,
     nodes.SessionAggregate: session_aggregate.plan,
     nodes.CountAggregate: count_aggregate.plan,

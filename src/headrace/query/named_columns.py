@@ -12,12 +12,24 @@ from headrace.columnar.types import TS
 from headrace.expressions.syntax_tree import columns_of, parse
 from headrace.query import nodes
 
+PREFIXES = ("l_", "r_")  # of joins of two streams, and of joins with tables
 Names = frozenset[str]  # in lower case, with and without the prefixes that joins add
 
 
 def columns_named(roots: Sequence[nodes.Node]) -> Names:
     """Return the columns that occur in expressions and in lists of columns such as `by`."""
-    return frozenset(unprefixed(_named(roots)))
+    return frozenset(unprefixed(_named(roots), join_prefixes(roots)))
+
+
+def join_prefixes(roots: Sequence[nodes.Node]) -> tuple[str, ...]:
+    """Return the prefixes that the joins of a query can add to names: `l_` and `r_`, and those of aliases."""
+    found = dict.fromkeys(PREFIXES)
+    for node in nodes.walk_nodes(*roots):
+        if isinstance(node, nodes.NWayJoin):
+            found |= dict.fromkeys(f"{alias.lower()}_" for alias in node.aliases)
+        if isinstance(node, nodes.Splitting):
+            found |= dict.fromkeys(join_prefixes([node.body.root]))
+    return tuple(found)
 
 
 def columns_needed(roots: Sequence[nodes.Node]) -> Names:
@@ -28,7 +40,7 @@ def columns_needed(roots: Sequence[nodes.Node]) -> Names:
     """
     received = [node.body.root for node in nodes.walk_nodes(*roots) if isinstance(node, nodes.Apply)]
     names = (*(name for node in [*roots, *received] for name in node.schema.names), *_hashed(roots))
-    return columns_named(roots) | frozenset(unprefixed(names))
+    return columns_named(roots) | frozenset(unprefixed(names, join_prefixes(roots)))
 
 
 def _named(roots: Sequence[nodes.Node]) -> Iterator[str]:
@@ -59,7 +71,7 @@ def _texts(node: nodes.Node) -> list[str]:
             return [node.predicate.sql]
         case nodes.Case():
             return [predicate.sql for predicate in node.predicates]
-        case nodes.Join() | nodes.TableJoin():
+        case nodes.Join() | nodes.TableJoin() | nodes.NWayJoin():
             return [node.on.sql]
         case nodes.Aggregation():
             return [function.sql for _, function in node.functions]
@@ -71,11 +83,11 @@ def _texts(node: nodes.Node) -> list[str]:
     return []
 
 
-def unprefixed(names: Iterable[str]) -> Iterator[str]:
+def unprefixed(names: Iterable[str], prefixes: Sequence[str] = PREFIXES) -> Iterator[str]:
     """Yield `ts`, and each name in lower case with zero or more of its leading join prefixes removed."""
     yield TS
-    for name in (name.lower() for name in names):
+    left = [name.lower() for name in names]
+    while left:
+        name = left.pop()
         yield name
-        while name.startswith(("l_", "r_")):
-            name = name[2:]
-            yield name
+        left += [name[len(prefix) :] for prefix in prefixes if name.startswith(prefix)]

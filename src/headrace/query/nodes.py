@@ -7,6 +7,7 @@ A node knows its inputs and its output schema, but not how the engine executes i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -341,6 +342,71 @@ class CountJoin(Join):
 
 
 @dataclass(frozen=True, eq=False)
+class NWayJoin(Node):
+    """A join of several streams under aliases: combinations of one tuple of each that satisfy `on` within the windows.
+
+    In a combination whose latest tuple has `ts` t, every tuple of the alias i has a `ts` of at least t - `windows[i]`. The
+    result has the smallest `ts`.
+    """
+
+    aliases: tuple[str, ...]
+    streams: tuple[Node, ...]
+    on: expressions.NWayPredicate
+    windows: tuple[int, ...]  # of each alias, in microseconds
+
+    def __post_init__(self) -> None:
+        named_sources(self)
+        columns = list(self.columns)
+        for number, (name, alias, source) in enumerate(columns):
+            twin = next((each for each in columns[:number] if fold_name(each.name) == fold_name(name)), None)
+            if twin is not None:
+                raise QueryError(
+                    f"two columns of the join would be called {name!r}: {twin.source!r} of {twin.side!r} and {source!r} of"
+                    f" {alias!r}; choose another alias, or rename one of the columns first"
+                )
+        _check_names(self.schema.names, self.streams[0])
+
+    @property
+    def inputs(self) -> tuple[Node, ...]:
+        return self.streams
+
+    @property
+    def columns(self) -> tuple[JoinColumn, ...]:
+        """Return every column of the result after `ts`. The side of a column is its alias."""
+        sides = [
+            (alias, [name for name in stream.schema.names if name != SUBSTREAM])
+            for alias, stream in zip(self.aliases, self.streams, strict=True)
+        ]
+        hidden = [JoinColumn(SUBSTREAM, self.aliases[0], SUBSTREAM)] * (SUBSTREAM in self.streams[0].schema.names)
+        return (*prefixed_columns(sides), *hidden)
+
+    @property
+    def schema(self) -> pa.Schema:
+        schemas = {alias: stream.schema for alias, stream in zip(self.aliases, self.streams, strict=True)}
+        return pa.schema([(TS, TS_TYPE), *((name, schemas[alias].field(c).type) for name, alias, c in self.columns)])
+
+    @property
+    def summary(self) -> str:
+        return nway_join_summary(self.aliases, self.on.text, self.windows)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "operator": "nway-join",
+            "aliases": list(self.aliases),
+            "on": self.on.sql,
+            "within": list(self.windows),
+        }
+
+
+def nway_join_summary(aliases: Sequence[str], on: str, windows: Sequence[int]) -> str:
+    if len(set(windows)) == 1:
+        within = format_duration(windows[0])
+    else:
+        within = ", ".join(f"{alias} {format_duration(w)}" for alias, w in zip(aliases, windows, strict=True))
+    return f"join of {', '.join(aliases)} on {_flat(on)} within {within}"
+
+
+@dataclass(frozen=True, eq=False)
 class AsOf(PairingNode):
     """An asof join: each left tuple with the last right tuple, in sequence, that has the same key and is not later.
 
@@ -480,8 +546,17 @@ def join_columns(left: list[str], right: list[str]) -> tuple[JoinColumn, ...]:
     >>> [column.name for column in join_columns(["ts", "a", "b"], ["ts", "b", "c"])]
     ['l_ts', 'a', 'l_b', 'r_ts', 'r_b', 'c']
     """
-    pairs = [("l", name) for name in left] + [("r", name) for name in right]
-    prefixed = {pair for pair in pairs if pair[1] in left and pair[1] in right}
+    return prefixed_columns([("l", left), ("r", right)])
+
+
+def prefixed_columns(sides: Sequence[tuple[str, Sequence[str]]]) -> tuple[JoinColumn, ...]:
+    """Return the columns of all sides, given as (side, names).
+
+    A name gets the prefix of its side if it occurs on several sides or equals a name that a prefix has created.
+    """
+    pairs = [(side, name) for side, names in sides for name in names]
+    times = Counter(name for _, name in pairs)
+    prefixed = {pair for pair in pairs if times[pair[1]] > 1}
     while True:
         made = {f"{side}_{name}" for side, name in prefixed} | {TS}
         more = {pair for pair in pairs if pair[1] in made} | prefixed

@@ -24,6 +24,7 @@ from headrace.query.named_columns import columns_needed
 from headrace.reference.admission import Admission, admitted
 from headrace.reference.evaluate import ExpressionFailed, is_true, passing_tuples, value_of
 from headrace.reference.nested_values import unnest
+from headrace.reference.nway import nway_join
 from headrace.reference.processors import Rows, run_processor
 from headrace.reference.sample import sample_tuples
 from headrace.reference.splits import ALL_SUBSTREAMS, split_tuples
@@ -360,6 +361,9 @@ def _reached(node: nodes.Node, inputs: Sequence[float]) -> float:
         case nodes.TimeJoin():
             left, right = inputs
             return min(left - node.w2, right - node.w1)
+        case nodes.NWayJoin():
+            others = [[w for at, w in enumerate(node.windows) if at != place] for place in range(len(node.windows))]
+            return min(watermark - max(windows) for watermark, windows in zip(inputs, others, strict=True))
         case nodes.TimeAggregate() | nodes.TimeTop():
             if node.over.zone is None or math.isinf(inputs[0]):
                 return inputs[0] - node.over.window
@@ -449,6 +453,8 @@ def _result(node: nodes.Node, inputs: Sequence[NodeAnswer]) -> pa.Table:
             return time_join(node, inputs[0], inputs[1])
         case nodes.CountJoin():
             return count_join(node, inputs[0], inputs[1])
+        case nodes.NWayJoin():
+            return nway_join(node, inputs)
         case nodes.TimeAggregate():
             return time_aggregate(node, inputs[0])
         case nodes.SessionAggregate():

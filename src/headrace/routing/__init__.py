@@ -7,6 +7,7 @@
     by_range      numbers that are close to each other in one slot, for band joins
     by_time       a stretch of event time in one slot, for operators that take tuples in sequence
     by_substream  the substreams of a split
+    everywhere    some streams of a join by a key, the others in every slot
     one_slot      all tuples in one slot, in sequence
     round_robin   whole physical windows in turn, without an exchange
 
@@ -28,6 +29,7 @@ from headrace.routing.by_range import BOTH, RangeGrouping, Ranges, RangesRouter
 from headrace.routing.by_rectangle import GridRouter, Rectangles
 from headrace.routing.by_substream import SubstreamGrouping, SubstreamRouter
 from headrace.routing.by_time import TimeRouter
+from headrace.routing.everywhere import EverywhereGrouping, PartHashRouter
 from headrace.routing.one_slot import OneSlotRouter
 from headrace.routing.round_robin import RoundRobinRouter
 from headrace.support import validators
@@ -44,6 +46,7 @@ ROUTERS: dict[str, type[Router]] = {
         ContentRouter,
         SubstreamRouter,
         TimeRouter,
+        PartHashRouter,
     )
 }
 LAYOUTS: dict[str, type[Layout]] = {layout.kind: layout for layout in (Diagonal, Rectangles, Ranges)}
@@ -78,6 +81,7 @@ __all__ = [
     "Adaptation",
     "ContentRouter",
     "Diagonal",
+    "EverywhereGrouping",
     "GridRouter",
     "Grouping",
     "HashGrouping",
@@ -85,6 +89,7 @@ __all__ = [
     "HotGroup",
     "Layout",
     "OneSlotRouter",
+    "PartHashRouter",
     "RangeGrouping",
     "Ranges",
     "RangesRouter",

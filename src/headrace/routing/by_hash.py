@@ -57,7 +57,10 @@ class HashGrouping(Grouping):
 
 @dataclass(frozen=True)
 class HotGroup:
-    """A group that is spread over a grid of slots: `rows` parts of its left tuples, `columns` parts of its right tuples."""
+    """A group that is spread over a grid of slots: `rows` parts of its left tuples, `columns` parts of its right tuples.
+
+    Every slot of the grid reads the tuples of all further inputs.
+    """
 
     group: int
     rows: int
@@ -70,6 +73,8 @@ class HotGroup:
 
     def cell(self, slot: int, side: int) -> tuple[int, int]:
         """Return which share of one side's rows a slot reads, as (number of the share, number of shares)."""
+        if side > 1:
+            return 0, 1
         cell = self.slots.index(slot)
         return (cell // self.columns, self.rows) if side == 0 else (cell % self.columns, self.columns)
 

@@ -25,7 +25,8 @@ Interval = tuple[int, int]  # (first group, last group + 1)
 class Rectangles(Layout):
     """A layout that cuts the square of groups into cells, one per slot.
 
-    A row is an interval of left groups or, with `transposed`, of right groups.
+    A row is an interval of left groups or, with `transposed`, of right groups. Every slot reads all groups of further
+    inputs.
     """
 
     total: int  # number of groups
@@ -62,7 +63,9 @@ class Rectangles(Layout):
         return tuple(found)
 
     def groups(self, slot: int, side: int) -> list[int]:
-        return list(range(*self.cells[slot][side]))
+        if side < 2:
+            return list(range(*self.cells[slot][side]))
+        return list(range(self.total)) if slot >= self.first else []
 
     def hot_cells(self, slot: int, side: int) -> list[tuple[int, int, int]]:
         return []
@@ -184,11 +187,10 @@ class GridRouter(Router):
         down = len(self.shape)  # copies of a tuple by columns
         whole = tuple(a + b for a, b in zip(load.sending, load.state, strict=True))
         turn = slice(None, None, -1) if self.transposed else slice(None)
-        by_rows, by_columns = load.sending[turn]
-        left, right = whole[turn]
-        return routing_cost(
-            load, by_rows * across + by_columns * down, busiest_reads(self.shape, left, right), load.pairs / slots
-        )
+        by_rows, by_columns = load.sending[:2][turn]
+        left, right = whole[:2][turn]
+        sent = by_rows * across + by_columns * down + slots * sum(load.sending[2:])
+        return routing_cost(load, sent, busiest_reads(self.shape, left, right) + sum(whole[2:]), load.pairs / slots)
 
     def layout(self, groups: int, slots: int, first: int = 0) -> Rectangles:
         if not self.shape:

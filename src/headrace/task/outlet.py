@@ -180,7 +180,7 @@ class Outlet:
         for slot in range(layout.slots):
             rows = written.rows_for(layout, slot, edge.input, self.epoch.groups)
             if rows:
-                self.work.delivered(operator.name, edge.input, rows)
+                self.work.delivered(operator.name, edge.input, rows, len(operator.schemas))
                 yield self._count(Message.of(slot, header))
 
     def _with_numbers(self, held: pa.Table, first: int) -> pa.Table:

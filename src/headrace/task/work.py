@@ -58,8 +58,9 @@ class WorkCounts:
         known = self.split.get(split, [0, 0, 0])
         self.split[split] = [a + b for a, b in zip(known, (routed, broadcast, omitted), strict=True)]
 
-    def delivered(self, operator: str, side: int, rows: int) -> None:
-        self.sent.setdefault(operator, [0, 0])[side] += rows
+    def delivered(self, operator: str, side: int, rows: int, sides: int = 2) -> None:
+        """Count rows that one slot receives of an input. sides: how many inputs the operator has, at least two."""
+        self.sent.setdefault(operator, [0] * max(sides, 2))[side] += rows
 
     @contextmanager
     def timed(self, producer: str) -> Iterator[None]:
@@ -153,7 +154,7 @@ _WORK_FORM = validators.record(
     since=validators.count,
     counts=validators.record(
         edges=_PAIRS,
-        sent=_PAIRS,
+        sent=validators.mapping_of(validators.list_of(validators.count)),
         out=_COUNTS,
         cpu=validators.mapping_of(validators.non_negative),
         read=_COUNTS,

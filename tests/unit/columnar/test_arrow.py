@@ -56,6 +56,7 @@ def test_take_in_pieces_is_take(small_pieces: None) -> None:
 
 def test_numbers_are_taken_as_arrow_takes_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrow, "FEW", 0)
+    monkeypatch.setattr(arrow, "SPARSE", 100)
     rng = np.random.default_rng(3)
     kinds = [
         pa.int8(),

@@ -22,6 +22,7 @@ from headrace.routing import (
     HashRouter,
     Layout,
     OneSlotRouter,
+    PartHashRouter,
     RangeGrouping,
     Ranges,
     RangesRouter,
@@ -44,6 +45,7 @@ ALL: list[Router] = [
     OneSlotRouter(),
     ContentRouter(),
     SubstreamRouter(8, "xway"),
+    PartHashRouter(("a.x = b.x",), (1,)),
 ]
 LOAD = OperatorLoad((10.0, 20.0), (10.0, 20.0), (100.0, 200.0), 500.0, 50.0)
 

@@ -39,7 +39,7 @@ def broken(change: Any) -> dict[str, Any]:
         (lambda d: d["subqueries"][0].update(cost="much"), "cost must be a number"),
         (
             lambda d: d["subqueries"][0]["router"].update(kind="magic"),
-            "subquery 1 .*: router.kind should be one of windows, hash, grid, ranges, one, content, substreams, time, found 'magic'",
+            "subquery 1 .*: router.kind should be one of windows, hash, grid, ranges, one, content, substreams, time, part-hash, found 'magic'",
         ),
         (lambda d: d["subqueries"][0]["router"].update(columns=[1]), r"router.columns\[0\] should be a str, found 1"),
         (

@@ -1,0 +1,107 @@
+"""The order in which an n-way join probes its aliases, chosen from what earlier probes found.
+
+    cost(bound)  =  smallest over the aliases j that are not bound of
+                        1 + candidates(bound, j) + matches(bound, j) * cost(bound + j)
+
+`bound` are the aliases of a combination so far. Candidates are the tuples that a lookup finds for one combination, and
+matches those of them that are within the windows and satisfy the conjuncts that can be decided.
+
+Invariant: the order never affects an answer, because every order probes every alias once. It affects only the work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+KEPT = 0.5  # weight of the counts of earlier epochs
+FEWEST_COUNTED = 1e-3  # combinations: smaller counts are forgotten
+UNKEYED_SHARE = 1 / 3  # of the candidates that a conjunct without a lookup is assumed to let through
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A lookup of one alias for combinations of others: `bound` are their places."""
+
+    bound: frozenset[int]
+    alias: int
+
+    @property
+    def name(self) -> str:
+        return f"{'.'.join(map(str, sorted(self.bound)))}>{self.alias}"
+
+    @staticmethod
+    def named(name: str) -> Probe:
+        bound, _, alias = name.partition(">")
+        return Probe(frozenset(map(int, bound.split("."))), int(alias))
+
+
+@dataclass(frozen=True)
+class ProbeKind:
+    """What is known of a probe before it was ever made."""
+
+    keyed: bool  # by the hash of a key
+    decides: bool  # a conjunct can be decided after it
+    rows: int  # tuples of the alias
+
+
+@dataclass
+class ProbeCounts:
+    """Combinations before probes, their candidates, and the combinations after them."""
+
+    counts: dict[Probe, list[float]] = field(default_factory=dict)
+
+    def add(self, probe: Probe, before: float, candidates: float, after: float) -> None:
+        known = self.counts.setdefault(probe, [0.0, 0.0, 0.0])
+        self.counts[probe] = [a + b for a, b in zip(known, (before, candidates, after), strict=True)]
+
+    def to_json(self) -> dict[str, list[float]]:
+        return {probe.name: [round(each, 3) for each in counts] for probe, counts in self.items()}
+
+    def items(self) -> Sequence[tuple[Probe, list[float]]]:
+        return sorted(self.counts.items(), key=lambda item: item[0].name)
+
+    @staticmethod
+    def from_json(data: Mapping[str, Sequence[float]]) -> ProbeCounts:
+        return ProbeCounts({Probe.named(name): list(map(float, counts)) for name, counts in data.items()})
+
+    def faded(self) -> ProbeCounts:
+        """Return the counts with less weight than those of the next epoch."""
+        less = {probe: [each * KEPT for each in counts] for probe, counts in self.counts.items()}
+        return ProbeCounts({probe: counts for probe, counts in less.items() if counts[0] >= FEWEST_COUNTED})
+
+    def per_combination(self, probe: Probe, kind: ProbeKind) -> tuple[float, float]:
+        """Return the candidates and the matches of one combination.
+
+        What is known of fewer bound aliases is an upper bound: more bound aliases only take matches away.
+        """
+        known = [
+            (counts[1] / counts[0], counts[2] / counts[0])
+            for each, counts in self.counts.items()
+            if each.alias == probe.alias and each.bound <= probe.bound and counts[0]
+        ]
+        if exact := self.counts.get(probe):
+            return (exact[1] / exact[0], exact[2] / exact[0]) if exact[0] else (0.0, 0.0)
+        candidates = 1.0 if kind.keyed else float(kind.rows)
+        matches = candidates * (UNKEYED_SHARE if kind.decides and not kind.keyed else 1.0)
+        return min([candidates, *(each for each, _ in known)]), min([matches, *(each for _, each in known)])
+
+
+def choose_order(
+    start: int, aliases: int, counts: ProbeCounts, kind_of: Callable[[Probe], ProbeKind]
+) -> tuple[int, ...]:
+    """Return the order in which the other aliases are probed for tuples of the alias `start`."""
+    costs: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {frozenset(range(aliases)): (1.0, ())}
+
+    def cheapest(bound: frozenset[int]) -> tuple[float, tuple[int, ...]]:
+        if bound not in costs:
+            costs[bound] = min(continued(bound, alias) for alias in range(aliases) if alias not in bound)
+        return costs[bound]
+
+    def continued(bound: frozenset[int], alias: int) -> tuple[float, tuple[int, ...]]:
+        probe = Probe(bound, alias)
+        candidates, matches = counts.per_combination(probe, kind_of(probe))
+        cost, order = cheapest(bound | {alias})
+        return 1.0 + candidates + matches * cost, (alias, *order)
+
+    return cheapest(frozenset([start]))[1]

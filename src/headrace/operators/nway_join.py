@@ -1,0 +1,320 @@
+"""Joins of several streams over time windows, without stored intermediate results.
+
+State is the tuples of each alias that are still in a window, as blocks. In each epoch a slot lets the new tuples of each
+alias probe the others (`headrace.kernels.joins.nway_probe`).
+
+The slot of a combination is that of its partitioned tuples:
+
+    a key that all aliases share       every alias is partitioned by it
+    a key that some aliases share      those are partitioned by it, and every slot reads the others
+    no key                             the first two are partitioned by rectangles, and every slot reads the others
+
+Invariant: in each case exactly one slot has all tuples of a combination.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.columnar.types import JoinColumn
+from headrace.expressions import NWayPredicate
+from headrace.expressions.nway_predicates import KeyClass
+from headrace.kernels.joins.equijoin import concat_runs
+from headrace.kernels.joins.nway_probe import nway_join
+from headrace.kernels.joins.probe_order import ProbeCounts
+from headrace.kernels.joins.probed_tuples import KeyColumns
+from headrace.kernels.windows.aggregate import times
+from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot
+from headrace.operators.flow import Flow, PlanBuilder, stage_after
+from headrace.operators.joins import drop_null_keys
+from headrace.operators.placement import Placement
+from headrace.plan.columns_read import Names, names_of, narrow_step
+from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
+from headrace.query import nodes
+from headrace.routing import (
+    EverywhereGrouping,
+    GridRouter,
+    Grouping,
+    HashGrouping,
+    HashRouter,
+    OneSlotRouter,
+    PartHashRouter,
+    Router,
+)
+from headrace.routing.hashing import HASH, hash_rows
+from headrace.state.blocks import Block
+from headrace.support.event_time import move_back
+
+PROBES = "probes"  # the note with the counts of probes
+
+
+@dataclass(frozen=True)
+class NWayJoinOperator(AppendingOperator):
+    """A join of several streams under aliases. The inputs are the aliases, in their order."""
+
+    aliases: tuple[str, ...]
+    columns: tuple[JoinColumn, ...]
+    on: NWayPredicate
+    windows: tuple[int, ...]
+
+    # --- what the kernel asks ------------------------------------------------------------------------------------------
+
+    def stored_key(self, alias: int) -> KeyColumns | None:
+        grouping = self.groupings[alias]
+        if not self.is_keyed or not grouping.columns:
+            return None
+        assert isinstance(grouping, HashGrouping | EverywhereGrouping) and grouping.types is not None
+        return KeyColumns(grouping.columns, grouping.types)
+
+    # --- its inputs --------------------------------------------------------------------------------------------------
+
+    @property
+    def is_keyed(self) -> bool:
+        """Return whether a key decides the slot of some aliases."""
+        return bool(self.on.keys)
+
+    @property
+    def everywhere(self) -> tuple[int, ...]:
+        """Return the inputs that every slot reads."""
+        return tuple(side for side, grouping in enumerate(self.groupings) if isinstance(grouping, EverywhereGrouping))
+
+    @property
+    def router(self) -> Router:
+        if not self.is_keyed:
+            return GridRouter()
+        return PartHashRouter(self.key_texts, self.everywhere) if self.everywhere else HashRouter(self.key_texts)
+
+    def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
+        options = [self.router] if self.is_keyed else GridRouter.all(slots)
+        return [*options, OneSlotRouter()]
+
+    @property
+    def key_texts(self) -> tuple[str, ...]:
+        return tuple(
+            " = ".join(f"{self.aliases[place]}.{name}" for place, name in key.columns)
+            for key in routing_keys(self.on, len(self.aliases))
+        )
+
+    def needs(self, side: int, live: Names) -> Names:
+        alias = self.aliases[side]
+        passed = names_of(column for out, of, column in self.columns if of == alias and out.lower() in live)
+        return passed | self.on.columns(side)
+
+    def narrowed(self, schemas: tuple[pa.Schema, ...], live: Names) -> Self:
+        columns = tuple(column for column in self.columns if column.name.lower() in live)
+        schema = narrow_step(self.schema, names_of(column.name for column in columns))
+        return replace(self, schemas=schemas, schema=schema, columns=columns)
+
+    @property
+    def takes_whole(self) -> bool:
+        return not self.is_keyed  # the group depends on the whole tuple
+
+    @property
+    def placement(self) -> Placement | None:
+        if not self.is_keyed or self.everywhere:
+            return None
+        keys = routing_keys(self.on, len(self.aliases))
+        named = [{c.name for c in self.columns if c.source == key.column(self.aliases.index(c.side))} for key in keys]
+        return Placement(self.name, tuple(map(frozenset, named)), tuple(key.type for key in keys))
+
+    # --- time ----------------------------------------------------------------------------------------------------------
+
+    def watermark(self, inputs: Sequence[int]) -> int:
+        """Return the smallest time of a result that a later tuple of some alias can complete."""
+        return min(move_back(known, self._longest_but(alias)) for alias, known in enumerate(inputs))
+
+    def keep_from(self, inputs: Sequence[int], notes: Mapping[str, Any]) -> list[int]:
+        return [
+            move_back(min(known for other, known in enumerate(inputs) if other != alias), window)
+            for alias, window in enumerate(self.windows)
+        ]
+
+    def _longest_but(self, alias: int) -> int:
+        return max(window for other, window in enumerate(self.windows) if other != alias)
+
+    @property
+    def longest_window(self) -> int:
+        return max(self.windows)
+
+    @property
+    def looks_back(self) -> int:
+        return 0  # a result has the smallest `ts` of its tuples
+
+    @property
+    def trims_by_arrival(self) -> bool:
+        return True
+
+    # --- its state -----------------------------------------------------------------------------------------------------
+
+    @property
+    def expiry_column(self) -> str:
+        return "ts"
+
+    @property
+    def arrangement_kind(self) -> Arrangement:
+        return Arrangement.HASH if self.is_keyed else Arrangement.POSITION
+
+    def arrangement(self, side: int) -> Arrangement:
+        return Arrangement.HASH if self.stored_key(side) else Arrangement.POSITION
+
+    @property
+    def holds_tuples(self) -> bool:
+        return True
+
+    def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
+        grouping = self.groupings[side]
+        if grouping.drop_null:
+            tuples = drop_null_keys(tuples, grouping.columns)
+        if not grouping.keeps_hash:
+            return tuples.select(names)
+        assert isinstance(grouping, HashGrouping | EverywhereGrouping)
+        hashed = hash_rows(tuples, grouping.columns, grouping.types)
+        return tuples.select(names).append_column(HASH, pa.array(hashed))
+
+    def stored(self, side: int) -> set[str]:
+        return {*self.schemas[side].names, *([HASH] if self.groupings[side].keeps_hash else [])}
+
+    def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the counts of probes of all slots, added to those of earlier epochs, which fade."""
+        found = ProbeCounts.from_json((before or {}).get(PROBES, {})).faded() if notes else None
+        if found is None:
+            return dict(before or {})
+        for noted in notes:
+            for probe, counts in ProbeCounts.from_json(noted[PROBES]).items():
+                found.add(probe, *counts)
+        return {PROBES: found.to_json()}
+
+    # --- its work ------------------------------------------------------------------------------------------------------
+
+    @property
+    def can_spread_group(self) -> bool:
+        return self.is_keyed and not {0, 1} & set(self.everywhere)
+
+    @property
+    def pairing(self) -> str:
+        if self.everywhere or not self.is_keyed:
+            return "each new tuple probes the other streams, by key or by time; every slot reads some streams"
+        return "each new tuple probes the other streams by key"
+
+    @property
+    def predicate(self) -> str:
+        return self.on.text
+
+    def run(self, slot: Slot) -> Results:
+        new = [list(self._new(slot, side)) for side in range(len(self.aliases))]
+        if not any(new):
+            return
+        old = [self._old(slot, side, new) for side in range(len(self.aliases))]
+        slot.count(read=sum(table.num_rows for tables in old for table in tables))
+        known, found = ProbeCounts.from_json(slot.notes.get(PROBES, {})), ProbeCounts()
+        for table in nway_join(self, new, old, known, found, lambda pairs: slot.count(pairs=pairs)):
+            yield 0, table
+        if found.counts:
+            slot.note(**{PROBES: found.to_json()})
+
+    def _new(self, slot: Slot, side: int) -> Iterator[pa.Table]:
+        """Yield the tuples of an alias that arrived, in one table."""
+        tables = slot.read_blocks(sorted(slot.new(side), key=lambda block: block.name), side)
+        if tables:
+            yield self._as_one(tables, side)
+
+    def _old(self, slot: Slot, side: int, new: Sequence[Sequence[pa.Table]]) -> list[pa.Table]:
+        """Return the blocks of an alias that can belong to a combination with a new tuple of another alias."""
+        others = [(other, table) for other, tables in enumerate(new) for table in tables if other != side]
+        if not others:
+            return []
+        low = min(int(times(table).min()) for _, table in others) - self.windows[side]
+        high = max(int(times(table).max()) + self.windows[other] for other, table in others)
+        return slot.read_blocks([block for block in slot.old(side) if _overlaps(block, low, high)], side)
+
+    def _as_one(self, tables: Sequence[pa.Table], side: int) -> pa.Table:
+        return concat_runs(tables) if self.stored_key(side) else pa.concat_tables(tables).combine_chunks()
+
+    def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
+        rates, windows = tuple(each.rate for each in inputs), [window / 1e6 for window in self.windows]
+        combinations = math.prod(rates) * _one_leads(windows)
+        assumed = max(rates) / combinations if combinations else 0.0  # one result per tuple of the fastest stream
+        results = combinations * figures.matching.get(self.name, assumed)
+        lags = [max(each.lag for each in [*inputs[:side], *inputs[side + 1 :]]) for side in range(len(inputs))]
+        state = tuple(
+            each.rate * max(window + lag - each.delay, 0.0)
+            for each, window, lag in zip(inputs, windows, lags, strict=True)
+        )
+        behind = max(each.lag + self._longest_but(side) / 1e6 for side, each in enumerate(inputs))
+        compared = results if self.is_keyed else combinations
+        return OperatorLoad(rates, rates, state, compared, results), StreamPace(
+            results, behind, max(each.delay for each in inputs)
+        )
+
+    def measured(self, counted: SampleCounts) -> dict[str, float]:
+        windows = [1.0 if counted.span <= 0 else min(window / 1e6 / counted.span, 1.0) for window in self.windows]
+        combinations = math.prod(counted.arrived) * min(_one_leads(windows), 1.0)
+        return {"matching": counted.out / combinations if combinations else 0.0}
+
+    @property
+    def summary(self) -> str:
+        return nodes.nway_join_summary(self.aliases, self.on.text, self.windows)
+
+
+def _one_leads(windows: Sequence[float]) -> float:
+    """Return the sum over the aliases of the product of all other windows.
+
+    It is the share of combinations that lie within the windows if each alias in turn has the latest tuple.
+
+    >>> _one_leads([2.0, 3.0, 5.0])
+    31.0
+    """
+    return float(sum(np.prod([w for at, w in enumerate(windows) if at != alias]) for alias in range(len(windows))))
+
+
+def _overlaps(block: Block, low: int, high: int) -> bool:
+    return block.low is not None and block.high is not None and block.high >= low and block.low <= high
+
+
+# --- planning ------------------------------------------------------------------------------------------------------------
+
+
+def routing_keys(on: NWayPredicate, aliases: int) -> list[KeyClass]:
+    """Return the keys that decide slots: all that every alias has, or else the one that most aliases have."""
+    shared = [key for key in on.keys if len(key.aliases) == aliases]
+    return shared or list(on.keys[:1])
+
+
+def nway_groupings(schemas: Sequence[pa.Schema], on: NWayPredicate) -> tuple[Grouping, ...]:
+    """Return the grouping of each alias: by the routing keys, or everywhere, sorted by the key that most aliases have."""
+    if not on.keys:
+        first_two = [HashGrouping(tuple(schema.names)) for schema in schemas[:2]]
+        return (*first_two, *(EverywhereGrouping((), ()) for _ in schemas[2:]))
+    routed = routing_keys(on, len(schemas))
+    return tuple(_grouping(alias, on, routed) for alias in range(len(schemas)))
+
+
+def _grouping(alias: int, on: NWayPredicate, routed: Sequence[KeyClass]) -> Grouping:
+    if alias in routed[0].aliases:
+        columns, types = tuple(key.column(alias) for key in routed), tuple(key.type for key in routed)
+        return HashGrouping(columns, types, drop_null=True)
+    key = next((key for key in on.keys if alias in key.aliases), None)
+    return EverywhereGrouping((key.column(alias),), (key.type,)) if key else EverywhereGrouping((), ())
+
+
+def plan(node: nodes.NWayJoin, sofar: PlanBuilder) -> Flow:
+    flows = [sofar.flows(stream) for stream in node.streams]
+    schemas = tuple(stream.schema for stream in node.streams)
+    operator = NWayJoinOperator(
+        sofar.name("nway-join"),
+        stage_after(*flows),
+        schemas,
+        node.schema,
+        nway_groupings(schemas, node.on),
+        node.aliases,
+        node.columns,
+        node.on,
+        node.windows,
+    )
+    return sofar.add(operator, *flows)

@@ -1,0 +1,184 @@
+"""Joins of several streams: against a nested loop in plain Python that shares nothing with engine or reference."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import headrace as hr
+from headrace.compile import STRATEGIES
+from headrace.errors import DataError, ExpressionError, QueryError, QueryTypeError
+from headrace.reference import reference
+from headrace.stream import Stream
+from headrace.testing import table_stream
+from tests.helpers import rows_of, tuples
+
+from .driving import drive, random_layouts
+from .nway import PlainJoin, counted, random_join
+from .strategies import SECOND, cut
+from .test_local import seeds
+
+TRIED = 300
+
+
+def stream(name: str, *rows: tuple[Any, ...], **kinds: pa.DataType) -> Stream:
+    return table_stream(tuples(*rows, **kinds), name=name)
+
+
+A = stream("a", (0, "x", 1))
+B = stream("b", (0, "x", 1), (5, "y", 2))
+C = stream("c", (0, "x", 1))
+
+
+# --- the meaning -----------------------------------------------------------------------------------------------------
+
+
+@seeds(TRIED)
+def test_the_reference_is_a_nested_loop(seed: int) -> None:
+    join = random_join(seed)
+    assert counted(reference(join.query)) == join.answer()
+
+
+@seeds(40)
+def test_the_reference_leaves_out_late_tuples(seed: int) -> None:
+    join = random_join(seed, late=True)
+    arrived = cut(join.tables, random.Random(seed).choice([2, 3, 5]), seed)
+    assert counted(reference(join.query, epochs=arrived)) == join.answer(arrived)
+
+
+def test_the_joins_are_of_all_kinds() -> None:
+    joins = [random_join(seed) for seed in range(60)]
+    assert {len(join.sources) for join in joins} == {2, 3, 4, 5}
+    assert any(len(set(join.sources.values())) < len(join.sources) for join in joins)  # one stream, several aliases
+    assert any(0 in join.windows.values() for join in joins)
+    assert sum(bool(join.answer()) for join in joins) > 50
+    words = Counter(
+        word for join in joins for word in (" = ", "abs", "between", "%", " or ", "distinct") if word in join.on
+    )
+    assert len(words) == 6, words
+    assert any(not join.conditions for join in joins)
+
+
+def test_windows_end_at_the_latest_tuple_of_a_combination() -> None:
+    """10, 5 and -4 seconds: a chain of joins would take them, as each is within 10 seconds of the next."""
+    streams = {n: stream(n, (ts, "x", 1)) for n, ts in (("a", 10 * SECOND), ("b", 5 * SECOND), ("c", -4 * SECOND))}
+    on = "a.k = b.k and b.k = c.k"
+    assert reference(hr.join(streams, on=on, within="10 seconds")).num_rows == 0
+    found = reference(hr.join(streams, on=on, within="14 seconds"))
+    assert rows_of(found, "ts", "a_ts", "b_ts", "c_ts") == [(-4 * SECOND, 10 * SECOND, 5 * SECOND, -4 * SECOND)]
+
+
+def test_the_window_is_that_of_the_alias_of_the_older_tuple() -> None:
+    streams = {"a": stream("a", (0, "x", 1)), "b": stream("b", (3 * SECOND, "x", 1))}
+    for within, results in (({"a": "3 s", "b": "0 s"}, 1), ({"a": "2.999999 s", "b": "9 s"}, 0)):
+        assert reference(hr.join(streams, on="true", within=within)).num_rows == results
+
+
+def test_columns() -> None:
+    a, b, c = (
+        stream("a", k=pa.int64(), x=pa.int64()),
+        stream("b", k=pa.int64()),
+        stream("c", y=pa.int64(), b_k=pa.int64()),
+    )
+    joined = hr.join({"c": c, "b": b, "a": a}, on="a.k = b.k", within="1 s")
+    assert joined.columns == ["ts", "c_ts", "y", "c_b_k", "b_ts", "b_k", "a_ts", "a_k", "x"]
+
+
+# --- the engine ------------------------------------------------------------------------------------------------------
+
+
+def trouble(seed: int, *, late: bool = False) -> str | None:
+    """The difference between a run, with restarts and any slots and layouts, and the nested loop; None: there is none."""
+    join = random_join(seed, late=late)
+    arrived = cut(join.tables, random.Random(seed).choice([1, 2, 3, 5, 8]), seed)
+    options = {"layouts": random_layouts(seed)} if seed % 3 else {"strategies": STRATEGIES}
+    options["groups"] = random.Random(seed).choice([None, 3, 7])
+    found = counted(drive(join.query, arrived, seed, reopen=0.3, change_slots=0.4, **options))
+    expected = join.answer(arrived)
+    if found == expected:
+        return None
+    wrong = f"missing {list((expected - found).items())[:3]}, too many {list((found - expected).items())[:3]}"
+    return f"seed {seed}: {wrong}\n{join.query!r}\n{join.windows}"
+
+
+@seeds(TRIED)
+def test_any_cut_any_slots_any_layouts(seed: int) -> None:
+    assert (found := trouble(seed)) is None, found
+
+
+@seeds(60)
+def test_late_tuples(seed: int) -> None:
+    assert (found := trouble(seed, late=True)) is None, found
+
+
+# --- errors ----------------------------------------------------------------------------------------------------------
+
+TWICE = {"a": stream("a", k=pa.int64(), b_x=pa.int64()), "a_b": stream("b", x=pa.int64(), b_x=pa.int64())}
+
+
+@pytest.mark.parametrize(
+    ("streams", "given", "error", "words"),
+    [
+        ({"a": A}, {}, QueryError, "2 to 8 streams; found 1"),
+        ({f"a{n}": A for n in range(9)}, {}, QueryError, "2 to 8 streams; found 9"),
+        ([A, B], {}, QueryTypeError, "by alias, as a dict; found a list"),
+        ({"a": A, "b": 3}, {}, QueryTypeError, "found 3"),
+        ({"a": A, 1: B}, {}, QueryTypeError, "an alias must be text; found 1"),
+        ({"a": A, "b c": B}, {}, QueryError, "a name of letters, digits and _.* found 'b c'"),
+        ({"a": A, "ts": B}, {}, QueryError, "cannot be 'ts'"),
+        ({"a": A, "order": B}, {}, QueryError, "'order' is a reserved word of SQL.*'orders'"),
+        ({"a": A, "A": B}, {}, QueryError, "'a' and 'A' differ only in case"),
+        ({**TWICE, "c": stream("c", x=pa.int64())}, {}, QueryError, "would be called 'a_b_x'.* another alias"),
+        ({"a": A, "b": B}, {"within": None}, QueryError, "needs a window.* within={'a': '60 seconds', 'b'"),
+        ({"a": A, "b": B}, {"within": {"a": "1 s"}}, QueryError, "within lacks the window of 'b'; write within="),
+        ({"a": A, "b": B}, {"within": {"a": "1 s", "b": "1 s", "c": "1 s"}}, QueryError, "unknown alias 'c'; the join"),
+        ({"a": A, "b": B}, {"within": ("1 s", "2 s")}, QueryTypeError, "one for each alias by its name"),
+        ({"a": A, "b": B}, {"within": "0 seconds"}, QueryError, "more than zero for at least one alias"),
+        ({"a": A, "b": B}, {"last": 10}, QueryError, r"takes no last; found last=10.*a\.join\(b"),
+        ({"a": A, "b": B}, {"how": "left"}, QueryError, r"takes no how; found how='left'.*a\.join\(b"),
+        ({"a": A, "b": B}, {"using": "k"}, QueryError, "takes no using.*write the equalities"),
+        ({"a": A, "b": B}, {"wihtin": 3}, QueryTypeError, "found wihtin=3"),
+        ({"a": A, "b": B}, {"on": None}, QueryError, "found no on"),
+        ({"a": A, "b": B}, {"on": 3}, ExpressionError, "on must be an expression as text; found 3"),
+        (
+            {"a": A, "b": B},
+            {"on": "k = v"},
+            ExpressionError,
+            r"names 'k'; in a join write a\.column or b\.column, here a\.k",
+        ),
+        (
+            {"a": A, "b": B},
+            {"on": "a.k = c.k"},
+            ExpressionError,
+            r"names 'c\.k'; in a join write a\.column or b\.column",
+        ),
+        ({"a": A, "b": B}, {"on": "a.k = b.nope"}, ExpressionError, "unknown column 'nope'; there are ts, k, v"),
+        ({"a": A, "b": B}, {"on": "a.k || b.k"}, ExpressionError, "must be true or false"),
+    ],
+)
+def test_bad_arguments(streams: Any, given: dict[str, Any], error: type[hr.HeadraceError], words: str) -> None:
+    with pytest.raises(error, match=words):
+        hr.join(streams, **{"on": "true", "within": "60 seconds", **given})
+
+
+def test_a_join_of_a_list_of_streams_names_the_join_of_several() -> None:
+    with pytest.raises(QueryTypeError, match=r"hr\.join\({"):
+        A.join([B, C], on="true", within="1 s")  # type: ignore[arg-type]
+
+
+def test_a_part_that_can_fail_sees_only_what_all_others_let_through() -> None:
+    texts = stream("a", (0, "1", 1), (1, "none", 2))
+    on = "CAST(a.k AS INTEGER) = b.v and a.v = b.v"
+    assert reference(hr.join({"a": texts, "b": stream("b", (0, "", 1))}, on=on, within="1 s")).num_rows == 1
+    with pytest.raises(DataError, match="none"):
+        reference(hr.join({"a": texts, "b": stream("b", (0, "", 2))}, on=on, within="1 s"))
+
+
+def test_the_loop_itself_is_plain() -> None:
+    rows = tuples((0, "x", 1), (SECOND, "x", 2))
+    join = PlainJoin(random_join(0).tables, {}, {}, [])
+    assert counted(rows)[0, "'x'", "1"] == 1 and join.on == "true"
