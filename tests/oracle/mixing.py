@@ -24,6 +24,7 @@ OTHERS = {
     "time_join": ("join inner",),
     "using_join": ("join inner", "join left", "join right", "join full", "count join"),
     "count_join": ("count join",),
+    "nway_join": ("join of several",),
     "time_aggregate": ("windows",),
     "count_aggregate": ("count windows",),
 }
@@ -78,6 +79,8 @@ def _kind(node: nodes.Node) -> str:
             return f"sessions of {'rows' if rows else 'tuples'}"
         case nodes.CountJoin():
             return "count join"
+        case nodes.NWayJoin():
+            return "join of several"
         case nodes.TimeAggregate():
             return "windows"
         case nodes.Top():

@@ -8,7 +8,9 @@ the rows of a failing case few.
 from __future__ import annotations
 
 import datetime
+import math
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from decimal import Decimal
@@ -18,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from headrace import join as nway
 from headrace.columnar.types import TS_TYPE
 from headrace.query import nodes
 from headrace.reference import reference
@@ -27,6 +30,7 @@ from headrace.testing import arrow_table, table_stream
 from . import processing
 
 SECOND = 1_000_000
+MOST_COMBINATIONS = 200_000  # of tuples of a join of several streams, inside the windows or not
 MOST_RESULTS = 1500  # of an operator inside a query: keeps a case short
 TEXTS = ["a", "b", "B", "", "ä", "Ω≈ç", "a'b", '"', "日本", "\U0001f600", "z" * 40]
 DOUBLES = [0.0, -0.0, 0.25, 0.5, -1.5, 2.0, 3.75, 100.0]
@@ -360,6 +364,30 @@ class Maker:
         sides = (({f"{s}_{n}" for n in p.inexact} | p.inexact) for s, p in (("l", left), ("r", right)))
         return self.small_enough(Part(joined, frozenset().union(*sides) & set(joined.columns)), part)
 
+    def nway_join(self, part: Part, parts: list[Part]) -> Part:
+        """Of two to four aliases, with few enough combinations."""
+        chosen = [part, *(self.pick([part, *parts]) for _ in range(self.pick((1, 2, 2, 3))))]
+        while math.prod(reference(each.stream).num_rows for each in chosen) > MOST_COMBINATIONS:
+            chosen.pop()
+        if len(chosen) < 2:
+            return self.time_join(part, parts)
+        streams = dict(zip("abcd", chosen, strict=False))
+        texts = [self.aliased(a, b, streams) for a, b in pairwise(streams)]
+        kept = [text for text in texts if self.r.random() < 0.8] or ["true"]
+        within = self.pick(["2 seconds", "5 seconds", "0.25 seconds"])
+        if self.pick((False, True)):
+            within = {alias: self.pick(["0.001 milliseconds", "1 second", "4 seconds"]) for alias in streams}
+        joined = nway(({alias: each.stream for alias, each in streams.items()}), on=" and ".join(kept), within=within)
+        node = node_of(joined)
+        assert isinstance(node, nodes.NWayJoin)
+        inexact = frozenset(out for out, alias, name in node.columns if name in streams[alias].inexact)
+        return self.small_enough(Part(joined, inexact), part)
+
+    def aliased(self, a: str, b: str, streams: dict[str, Part]) -> str:
+        """A predicate over two aliases; in brackets, as it may contain an `or`."""
+        text = re.sub(r"\bl\.", f"{a}.", self.predicate(streams[a], streams[b]))
+        return "(" + re.sub(r"\br\.", f"{b}.", text) + ")"
+
     def count_join(self, part: Part, parts: list[Part]) -> Part:
         left, right = (side.exact() for side in self.sides(part, parts))
         last = self.pick([1, 2, 5, (3, 1), (1, 8), (20, 20), 1000])
@@ -662,7 +690,7 @@ STATELESS = ("map", "filter", "case", "sample", "union", "columns", "unnest")
 TABLES = ("table_join",)
 JOINS = ("time_join", "time_join", "count_join", "outer_join", "using_join")
 AGGREGATES = ("time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
-ALL = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "limit", "asof")
+ALL = (*STATELESS, *TABLES, *JOINS, "nway_join", *AGGREGATES, "top", "distinct", "limit", "asof")
 SPLITS = ("apply", "each")
 IN_EACH = (*STATELESS, *TABLES, *JOINS, *AGGREGATES, "top", "distinct", "limit", "asof")
 

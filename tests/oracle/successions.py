@@ -39,7 +39,7 @@ from .strategies import Maker, Part, cut, quoted, source_tables, transplanted
 SLOTS = (1, 2, 3)
 Epochs = list[dict[str, pa.Table]]
 BASES = ("time_join", "outer_join", "time_aggregate", "time_aggregate", "count_aggregate", "session_aggregate")
-BASES += ("distinct", "distinct", "asof", "apply", "later", "later", "union", "count_join", "each")
+BASES += ("distinct", "distinct", "asof", "apply", "later", "later", "union", "count_join", "nway_join", "each")
 BEHIND = (
     "time_aggregate",
     "time_aggregate",

@@ -53,6 +53,10 @@ def counted(s: Stream) -> Stream:
     return s.aggregate(by=["user"], window="3 seconds", every="2 seconds", x="sum(n)")
 
 
+def several_times(s: Stream) -> Stream:
+    return hr.join({"a": s, "b": s.filter("n < 4"), "c": s}, on="a.user = b.user and b.n < c.n", within="1 second")
+
+
 STATES: dict[str, Callable[[Stream], Stream]] = {
     "none": lambda s: s.map(x="n"),
     "panes": counted,
@@ -61,6 +65,7 @@ STATES: dict[str, Callable[[Stream], Stream]] = {
     "count": lambda s: s.aggregate(by=["user"], last=3, x="sum(n)"),
     "join": lambda s: s.join(s, on="l.user = r.user and l.n < r.n", within="1 second").map("l_n", x="l_n"),
     "any join": lambda s: s.join(s, on="l.n + 3 < r.n", within="1 second").map("l_n", x="r_n"),
+    "join of several": lambda s: several_times(s).map(x="b_n"),
     "count join": lambda s: s.join(s.filter("n < 4"), on="l.n = r.n", last=(3, 5)).map("l_n", x="l_n"),
     "distinct": lambda s: s.distinct(by=["user"], within="1 second").map(x="n"),
     "asof": lambda s: s.asof(s.filter("kind = 'x'"), by=["user"]).map(x="r_n"),

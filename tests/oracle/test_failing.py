@@ -15,6 +15,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
+import headrace as hr
 from headrace.compile import STRATEGIES
 from headrace.difference import difference
 from headrace.errors import DataError
@@ -95,6 +96,7 @@ def random_query(r: random.Random, a: Stream, b: Stream) -> Stream:
             "twice",
             "join",
             "self",
+            "several",
             "aggregate",
             "count",
             "distinct",
@@ -116,6 +118,10 @@ def random_query(r: random.Random, a: Stream, b: Stream) -> Stream:
         case "self":
             shared = steps(r, a)
             return shared.join(shared, on="l.k = r.k", within="1 second")
+        case "several":
+            streams = {"x": steps(r, a), "y": steps(r, b), "z": steps(r, a)}
+            joined = hr.join(streams, on="x.k = y.k and y.k = z.k and y.v < z.v", within="1 second")
+            return steps(r, joined.map(k="x_k", s="x_s", n="y_n", v="z_v"))
         case "aggregate":
             return steps(r, a).aggregate(by=["k"], window="5 seconds", n="count(*)", v="sum(v)", s="max(s)")
         case "count":
@@ -136,7 +142,7 @@ def random_query(r: random.Random, a: Stream, b: Stream) -> Stream:
 
 def behind_windows(query: Stream) -> bool:
     return any(
-        isinstance(node, nodes.PairingNode | nodes.Aggregation | nodes.Distinct | nodes.Limit)
+        isinstance(node, nodes.PairingNode | nodes.NWayJoin | nodes.Aggregation | nodes.Distinct | nodes.Limit)
         for node in nodes.walk_nodes(node_of(query))
     )
 

@@ -41,7 +41,7 @@ def keyed(seed: int) -> Case:
     """A query in which operators share slots, in every epoch or in some."""
     return make_case(
         f"layouts-{seed}",
-        OPERATORS,
+        (*OPERATORS, "nway_join", "nway_join") if seed % 5 == 4 else OPERATORS,
         most=60,
         depth=(3, 3, 4) if seed % 2 else (2, 3, 3, 4),
         maker=OuterFirstMaker if seed % 2 else KeyedMaker,

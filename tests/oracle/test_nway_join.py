@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import headrace as hr
 from headrace.compile import STRATEGIES
-from headrace.errors import DataError, ExpressionError, QueryError, QueryTypeError
+from headrace.errors import DataError, ExpressionError, HeadraceError, QueryError, QueryTypeError
+from headrace.kernels.joins import nway_probe
+from headrace.kernels.joins.probed_tuples import ProbedBlock, ProbedTuples, RowOrder
+from headrace.operators.nway_join import NWayJoinOperator
 from headrace.reference import reference
+from headrace.routing import EverywhereGrouping, HotGroup
+from headrace.routing.hashing import hash_rows
 from headrace.stream import Stream
+from headrace.support.event_time import move_back
 from headrace.testing import table_stream
-from tests.helpers import rows_of, tuples
+from tests.helpers import count_rows, rows_of, tuples
 
 from .driving import drive, random_layouts
 from .nway import PlainJoin, counted, random_join
-from .strategies import SECOND, cut
+from .strategies import SECOND, Table, cut
 from .test_local import seeds
 
 TRIED = 300
@@ -113,6 +123,172 @@ def test_any_cut_any_slots_any_layouts(seed: int) -> None:
 @seeds(60)
 def test_late_tuples(seed: int) -> None:
     assert (found := trouble(seed, late=True)) is None, found
+
+
+def failing_streams(bad: str) -> dict[str, Stream]:
+    """Many tuples of which one text, of the stream `bad`, is no number; it meets others by `v` alone."""
+    rows = {n: [(at * SECOND, "1" if (n, at) != (bad, 3) else "none", at % 3) for at in range(6)] for n in "abc"}
+    return {name: stream(name, *each) for name, each in rows.items()}
+
+
+@pytest.mark.parametrize("first", ["abc", "cba", "bca"])
+@pytest.mark.parametrize("bad", "abc")
+@pytest.mark.parametrize(
+    ("more", "fails"), [("", True), (" and a.v <> b.v", False), (" and c.ts < a.ts and a.ts < c.ts", False)]
+)
+def test_failing_depends_neither_on_cuts_nor_on_the_order_of_aliases(
+    first: str, bad: str, more: str, fails: bool
+) -> None:
+    streams = {name: failing_streams(bad)[name] for name in first}
+    on = f"CAST({bad}.k AS INTEGER) = 1 and a.v = b.v and b.v = c.v{more}"
+    query = hr.join(streams, on=on, within="1 minute")
+    for seed in range(3):
+        run = lambda seed=seed: drive(query, cut_tables(streams, seed), seed, layouts=random_layouts(seed))  # noqa: E731
+        if fails:
+            with pytest.raises(DataError, match="none"):
+                run()
+        else:
+            assert run().num_rows == reference(query).num_rows
+
+
+def cut_tables(streams: dict[str, Stream], seed: int) -> list[dict[str, pa.Table]]:
+    return cut({n: Table(n, reference(s), "0 milliseconds") for n, s in streams.items()}, 3, seed)
+
+
+def test_best_effort_trims_by_arrival_and_emits_nothing_else() -> None:
+    for seed in range(12):
+        join = random_join(seed)
+        arrived = cut(join.tables, 4, seed)
+        found = counted(drive(join.query, arrived, seed, best_effort=True))
+        assert found <= join.answer(arrived)
+
+
+def test_on_substreams_the_substream_is_one_more_equality() -> None:
+    r = random.Random(5)
+    rows = [(r.randrange(40) * SECOND // 4, r.choice("xyz"), r.randrange(6)) for _ in range(60)]
+    source = stream("s", *sorted(rows))
+    query = source.split(3, route="v % 3").each(
+        lambda t: hr.join({"a": t, "b": t.filter("v > 1"), "c": t}, on="a.k = b.k and b.v < c.v", within="1 second")
+    )
+    expected = Counter[tuple[Any, ...]]()
+    for (at, ak, av), (bt, bk, bv), (ct, ck, cv) in itertools.product(rows, repeat=3):
+        times = (at, bt, ct)
+        if av % 3 == bv % 3 == cv % 3 and ak == bk and 1 < bv < cv and max(times) - min(times) <= SECOND:
+            expected[min(times), at, ak, av, bt, bk, bv, ct, ck, cv, av % 3] += 1
+    assert expected and count_rows(reference(query)) == expected
+    for seed in range(4):
+        arrived = cut({"s": Table("s", reference(source), "0 milliseconds")}, 4, seed)
+        assert count_rows(drive(query, arrived, seed, layouts=random_layouts(seed))) == expected
+
+
+# --- the engine, broken on purpose -----------------------------------------------------------------------------------
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def skips_a_window(patch: pytest.MonkeyPatch) -> None:
+    """A lookup by key that does not ask for the time."""
+    real = nway_probe.NWayProbe._with_alias
+
+    def without(probe: Any, begun: Any, alias: int, i: Any, rows: Any, at: Any) -> Any:
+        endless = nway_probe.Combinations(begun.rows, begun.latest * 0 - 2**60, begun.until * 0 + 2**60)
+        found = real(probe, endless, alias, i, rows, at)
+        return nway_probe.Combinations(found.rows, begun.latest[i], begun.until[i])
+
+    patch.setattr(nway_probe.NWayProbe, "_with_alias", without)
+
+
+def divides_a_combination_twice(patch: pytest.MonkeyPatch) -> None:
+    def all_for_all(start: int, fresh: Any, past: Any) -> Any:
+        sides = zip(fresh, past, strict=True)
+        return [ProbedTuples(new if alias == start else [*old, *new]) for alias, (new, old) in enumerate(sides)]
+
+    patch.setattr(nway_probe, "probed_aliases", all_for_all)
+
+
+def divides_a_combination_never(patch: pytest.MonkeyPatch) -> None:
+    def old_for_all(start: int, fresh: Any, past: Any) -> Any:
+        sides = zip(fresh, past, strict=True)
+        return [ProbedTuples(new if alias == start else old) for alias, (new, old) in enumerate(sides)]
+
+    patch.setattr(nway_probe, "probed_aliases", old_for_all)
+
+
+def takes_the_window_of_another_alias(patch: pytest.MonkeyPatch) -> None:
+    real = nway_probe.NWayProbe._with_alias
+
+    def turned(probe: Any, begun: Any, alias: int, *found: Any) -> Any:
+        own = probe.spec
+        try:
+            probe.spec = replace(own, windows=(*own.windows[1:], own.windows[0]))
+            return real(probe, begun, alias, *found)
+        finally:
+            probe.spec = own
+
+    patch.setattr(nway_probe.NWayProbe, "_with_alias", turned)
+
+
+def expires_by_the_wrong_window(patch: pytest.MonkeyPatch) -> None:
+    def keep(operator: NWayJoinOperator, inputs: Any, notes: Any) -> list[int]:
+        return [move_back(min(inputs), min(operator.windows))] * len(inputs)
+
+    patch.setattr(NWayJoinOperator, "keep_from", keep)
+
+
+def leaves_out_a_block_of_another_order(patch: pytest.MonkeyPatch) -> None:
+    """A block that is not sorted by the key of the probe is searched as if it were."""
+    patch.setattr(
+        ProbedBlock, "by_key", lambda block, key: (hash_rows(block.table, key.columns, key.types), RowOrder(None))
+    )
+
+
+def partitions_what_every_slot_must_read(patch: pytest.MonkeyPatch) -> None:
+    real = EverywhereGrouping.groups
+    patch.setattr(
+        EverywhereGrouping,
+        "groups",
+        lambda g, table, total: real(g, table, total) * 0 + np.arange(table.num_rows) % total,
+    )
+
+
+def drops_conjuncts_of_the_last_alias(patch: pytest.MonkeyPatch) -> None:
+    real = nway_probe.NWayProbe._decided
+    patch.setattr(
+        nway_probe.NWayProbe,
+        "_decided",
+        lambda probe, bound, alias: [] if len(bound) == len(probe.tuples) - 1 else real(probe, bound, alias),
+    )
+
+
+def splits_the_third_stream_of_a_hot_group(patch: pytest.MonkeyPatch) -> None:
+    real = HotGroup.cell
+    patch.setattr(HotGroup, "cell", lambda hot, slot, side: real(hot, slot, min(side, 1)))
+
+
+def noticed(seed: int) -> bool:
+    try:
+        return trouble(seed) is not None
+    except (HeadraceError, AssertionError):
+        return True
+
+
+@pytest.mark.parametrize(
+    "canary",
+    [
+        skips_a_window,
+        divides_a_combination_twice,
+        divides_a_combination_never,
+        takes_the_window_of_another_alias,
+        expires_by_the_wrong_window,
+        leaves_out_a_block_of_another_order,
+        partitions_what_every_slot_must_read,
+        drops_conjuncts_of_the_last_alias,
+        pytest.param(splits_the_third_stream_of_a_hot_group, marks=pytest.mark.thorough),
+    ],
+)
+def test_a_broken_one_is_seen(canary: Patch, monkeypatch: pytest.MonkeyPatch) -> None:
+    canary(monkeypatch)
+    assert any(noticed(seed) for seed in range(TRIED))
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

@@ -20,7 +20,12 @@ import sqlglot
 from headrace.columnar import duck
 from headrace.errors import QueryError
 from headrace.expressions.gates import Expression, checked_scalar, demand_boolean
-from headrace.expressions.predicates import equal_columns, first_unsafe, one_sided_conditions
+from headrace.expressions.predicates import (
+    equal_columns,
+    first_unsafe,
+    near_condition,
+    one_sided_conditions,
+)
 from headrace.expressions.syntax_tree import Tree, columns_of, conjuncts, parse, to_sql, with_deep_recursion
 
 AliasColumn = tuple[int, str]  # the place of an alias, and a column of its stream
@@ -36,12 +41,23 @@ class ColumnEquality:
 
 
 @dataclass(frozen=True)
+class NumberBand:
+    """The condition that a number of one alias is within `width` of the interval between two numbers of another."""
+
+    point: AliasColumn
+    low: AliasColumn
+    high: AliasColumn  # of the same alias as `low`
+    width: float
+
+
+@dataclass(frozen=True)
 class Conjunct:
     """A part of a predicate that must be true: its SQL, and the columns that it reads of each alias."""
 
     sql: str
     columns: frozenset[AliasColumn]
     equality: ColumnEquality | None = None
+    band: NumberBand | None = None
 
     @property
     def aliases(self) -> frozenset[int]:
@@ -133,10 +149,18 @@ def _conjunct(tree: Tree, scopes: Mapping[str, pa.Schema]) -> Conjunct:
     columns = frozenset((places.index(path[0].lower()), path[1]) for path in columns_of(tree))
     equal = equal_columns(tree, scopes)
     if equal is None:
-        return Conjunct(to_sql(tree), columns)
+        return Conjunct(to_sql(tree), columns, band=_band(tree, scopes))
     (one, left), (other, right), kind = equal
     equality = ColumnEquality((places.index(one), left), (places.index(other), right), kind)
     return Conjunct(to_sql(tree), columns, equality)
+
+
+def _band(tree: Tree, scopes: Mapping[str, pa.Schema]) -> NumberBand | None:
+    found, places = near_condition(tree, scopes), list(scopes)
+    if found is None:
+        return None
+    low, high = ((places.index(found.moving), name) for name in found.interval)
+    return NumberBand((places.index(found.point[0]), found.point[1]), low, high, found.width)
 
 
 def _classes(equalities: Iterable[ColumnEquality]) -> list[KeyClass]:

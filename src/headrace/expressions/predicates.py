@@ -152,7 +152,7 @@ def _join_predicate(text: str, left: pa.Schema, right: pa.Schema) -> JoinPredica
         near_if_safe=_first(_circle(part, schemas) for part in parts)
         or _near_in(parts, schemas)
         or _near_computed(parts, schemas),
-        band=_first(_near(part, left, right, _orderable) for part in parts),
+        band=_first(_near(part, schemas, _orderable) for part in parts),
         box=_box(parts, schemas, _orderable),
         native=None if keys or obstacles else looped,
         residual=looped if keys and (not may_fail or not obstacles) else None,
@@ -225,9 +225,13 @@ def _is_range(tree: Tree) -> bool:
     return sides in ([{"l"}, {"r"}], [{"r"}, {"l"}])
 
 
-def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> BandCondition | None:
+def near_condition(tree: Tree, schemas: Mapping[str, pa.Schema]) -> BandCondition | None:
+    """Return the conjunct as an interval of one side around a point of another, by columns that have an order."""
+    return _near(tree, schemas, _double) or _near(tree, schemas, _orderable)
+
+
+def _near(tree: Tree, schemas: Mapping[str, pa.Schema], column: Column) -> BandCondition | None:
     """Return the conjunct as an interval of one side that contains a point of the other, or None."""
-    schemas = {"l": left, "r": right}
     if tree.get("type") == "COMPARE_BETWEEN":
         point, low, high = (column(tree[part], schemas) for part in ("input", "lower", "upper"))
         if point and low and high and low[0] == high[0] != point[0] and _one_kind(schemas, point, low, high):
@@ -248,7 +252,7 @@ def _near(tree: Tree, left: pa.Schema, right: pa.Schema, column: Column) -> Band
 
 
 def _near_in(parts: Sequence[Tree], schemas: Mapping[str, pa.Schema]) -> BandCondition | None:
-    near = _first(_near(part, schemas["l"], schemas["r"], _double) for part in parts)
+    near = _first(_near(part, schemas, _double) for part in parts)
     return near or _box(parts, schemas, _double)
 
 

@@ -16,7 +16,7 @@ evaluated as soon as their aliases are bound; those that can fail, on complete c
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -32,13 +32,13 @@ from headrace.expressions import NWayPredicate
 from headrace.expressions.nway_predicates import AliasColumn, Conjunct
 from headrace.kernels.joins.pairs import Count
 from headrace.kernels.joins.probe_order import Probe, ProbeCounts, ProbeKind, choose_order
-from headrace.kernels.joins.probed_tuples import KeyColumns, ProbedBlock, ProbedTuples
+from headrace.kernels.joins.probed_tuples import SLACK, BlockRanges, KeyColumns, ProbedBlock, ProbedTuples, as_doubles
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema
 from headrace.routing.hashing import hash_rows
 
-FIRST_SEEDS, MOST_SEEDS = 2_000, 100_000  # new tuples that probe together: the first show which order is good
-MOST_TOGETHER = 500_000  # combinations that probe the next alias together
+FIRST_SEEDS, MOST_SEEDS = 2_000, 100_000  # new tuples that probe together; the first ever show which order is good
+MOST_TOGETHER = 200_000  # combinations that probe the next alias together
 
 Mask = npt.NDArray[np.bool_]
 
@@ -148,7 +148,7 @@ class NWayProbe:
         """Yield the results of the new tuples of an alias."""
         if not all(tuples.rows for tuples in self.tuples):
             return
-        begin, many = 0, FIRST_SEEDS
+        begin, many = 0, MOST_SEEDS if self.counts.knows(start) else FIRST_SEEDS
         while begin < self.tuples[start].rows:
             order = choose_order(start, len(self.tuples), self.counts, self.kind_of)
             end = min(begin + many, self.tuples[start].rows)
@@ -158,7 +158,7 @@ class NWayProbe:
 
     def _seeds(self, start: int, begin: int, end: int) -> Combinations:
         rows = np.arange(begin, end)
-        at = np.concatenate([block.times for block in self.tuples[start].blocks])[begin:end]
+        at = self.tuples[start].times(begin, end)
         seeds = Combinations({start: rows}, at, at + self.spec.windows[start])
         return self._satisfying(seeds, self._decided(frozenset(), start))
 
@@ -181,22 +181,26 @@ class NWayProbe:
         bound = frozenset(begun.rows)
         decided = self._decided(bound, alias)
         candidates, after = 0, 0
-        waiting: list[Combinations] = []
-        rows = 0
-        for i, found, at in self._candidates(begun, alias):
-            candidates += len(i)
-            longer = self._satisfying(self._with_alias(begun, alias, i, found, at), decided)
-            after += len(longer)
-            if len(longer):
-                waiting.append(longer)
-                rows += len(longer)
-            if rows >= MOST_TOGETHER:
-                yield joined(waiting)
-                waiting, rows = [], 0
+        for longer, of in self._together(begun, alias):
+            found = self._satisfying(longer, decided)
+            candidates, after = candidates + of, after + len(found)
+            if len(found):
+                yield found
         self.count(candidates)
         self._note(Probe(bound, alias), len(begun), candidates, after)
+
+    def _together(self, begun: Combinations, alias: int) -> Iterator[tuple[Combinations, int]]:
+        """Yield combinations within the windows, those of small blocks together, and how many candidates they were."""
+        waiting: list[Combinations] = []
+        candidates, rows = 0, 0
+        for i, found, at in self._candidates(begun, alias):
+            waiting.append(self._with_alias(begun, alias, i, found, at))
+            candidates, rows = candidates + len(i), rows + len(waiting[-1])
+            if rows >= MOST_TOGETHER:
+                yield joined(waiting), candidates
+                waiting, candidates, rows = [], 0, 0
         if waiting:
-            yield joined(waiting)
+            yield joined(waiting), candidates
 
     def _with_alias(self, begun: Combinations, alias: int, i: Numbers, rows: Numbers, at: Numbers) -> Combinations:
         """Return the combinations number `i` with these tuples of an alias, if they are within the windows."""
@@ -209,17 +213,21 @@ class NWayProbe:
         )
 
     def _candidates(self, begun: Combinations, alias: int) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
-        """Yield (number of a combination, tuple of the alias, its time) for all that can belong together."""
-        tuples, lookup = self.tuples[alias], self.lookup(frozenset(begun.rows), alias)
-        if lookup is None:
-            yield from tuples.between(begun.latest - self.spec.windows[alias], begun.until)
-            return
+        """Yield (number of a combination, tuple of the alias, its time) for all that can belong together, in batches."""
+        lookup = self.lookup(frozenset(begun.rows), alias)
+        ranges = self._by_key(begun, alias, lookup) if lookup is not None else self._nearest(begun, alias)
+        for each in ranges:
+            yield from each
+
+    def _by_key(self, begun: Combinations, alias: int, lookup: Lookup) -> Iterator[BlockRanges]:
         hashes, valid = self._hashes(begun, lookup)
         if valid is None:
-            yield from tuples.with_hashes(lookup.key, hashes)
+            yield from self.tuples[alias].with_hashes(lookup.key, hashes)
             return
         whole = np.flatnonzero(valid)
-        yield from ((whole[i], rows, at) for i, rows, at in tuples.with_hashes(lookup.key, hashes[whole]))
+        for found in self.tuples[alias].with_hashes(lookup.key, hashes[whole]):
+            assert found.combinations is not None
+            yield replace(found, combinations=whole[found.combinations])
 
     def _hashes(self, begun: Combinations, lookup: Lookup) -> tuple[npt.NDArray[np.uint64], Mask | None]:
         """Return the hash that a tuple must have to match each combination, and which have no null; None: all."""
@@ -234,6 +242,31 @@ class NWayProbe:
         valid = np.logical_and.reduce([np.asarray(column.is_valid()) for column in columns])
         hashes = hash_rows(pa.table(columns, names=names), names, lookup.key.types)
         return hashes, None if valid.all() else valid
+
+    def _nearest(self, begun: Combinations, alias: int) -> list[BlockRanges]:
+        """Return the fewest candidates that a search along the time, or along the number of a band, finds."""
+        found = self.tuples[alias].between(begun.latest - self.spec.windows[alias], begun.until)
+        for column, low, high, width in self.bands(frozenset(begun.rows), alias):
+            near = self._near(begun, alias, column, (low, high), width)
+            if near is not None and sum(each.candidates for each in near) < sum(each.candidates for each in found):
+                found = near
+        return found
+
+    def _near(
+        self, begun: Combinations, alias: int, column: str, ends: tuple[AliasColumn, AliasColumn], width: float
+    ) -> list[BlockRanges] | None:
+        """Return the tuples whose number is near the interval of each combination; None: numbers are not finite."""
+        found = [as_doubles(self.tuples[at].taken([name], begun.rows[at]).column(0)) for at, name in ends]
+        (low, one), (high, other) = found
+        valid = one & other
+        if not (np.isfinite(low[valid]).all() and np.isfinite(high[valid]).all()):
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):  # an infinite margin contains every number
+            margin = width + SLACK * (np.abs(low) + np.abs(high) + width)
+            ranges = self.tuples[alias].with_numbers(column, low - margin, high + margin)
+        if ranges is None or valid.all():
+            return ranges
+        return [replace(each, last=np.where(valid, each.last, each.first)) for each in ranges]
 
     # --- the predicate -------------------------------------------------------------------------------------------------
 
@@ -250,6 +283,16 @@ class NWayProbe:
         return next(
             (Lookup(KeyColumns((name,), (kind,)), (given,)) for name, (kind, given) in sorted(equal.items())), None
         )
+
+    def bands(self, bound: frozenset[int], alias: int) -> list[tuple[str, AliasColumn, AliasColumn, float]]:
+        """Return (column of the alias, low and high end among bound aliases, width) of the bands to search along."""
+        found = []
+        for band in (part.band for part in self.spec.on.safe if part.band is not None):
+            if band.point[0] == alias and band.low[0] in bound:
+                found.append((band.point[1], band.low, band.high, band.width))
+            if band.low == band.high and band.low[0] == alias and band.point[0] in bound:
+                found.append((band.low[1], band.point, band.point, band.width))
+        return found
 
     def _decided(self, bound: frozenset[int], alias: int) -> list[Conjunct]:
         """Return the conjuncts that cannot fail and that become decidable with one more alias."""
@@ -325,7 +368,7 @@ class NWayProbe:
 
     def kind_of(self, probe: Probe) -> ProbeKind:
         return ProbeKind(
-            self.lookup(probe.bound, probe.alias) is not None,
+            self.lookup(probe.bound, probe.alias) is not None or bool(self.bands(probe.bound, probe.alias)),
             bool(self._decided(probe.bound, probe.alias)),
             self.tuples[probe.alias].rows,
         )

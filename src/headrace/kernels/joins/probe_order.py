@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 KEPT = 0.5  # weight of the counts of earlier epochs
 FEWEST_COUNTED = 1e-3  # combinations: smaller counts are forgotten
-UNKEYED_SHARE = 1 / 3  # of the candidates that a conjunct without a lookup is assumed to let through
+UNINDEXED_SHARE = 1 / 3  # of the candidates that a conjunct without a lookup is assumed to let through
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Probe:
 class ProbeKind:
     """What is known of a probe before it was ever made."""
 
-    keyed: bool  # by the hash of a key
+    indexed: bool  # by the hash of a key, or along a number
     decides: bool  # a conjunct can be decided after it
     rows: int  # tuples of the alias
 
@@ -54,6 +54,10 @@ class ProbeCounts:
     def add(self, probe: Probe, before: float, candidates: float, after: float) -> None:
         known = self.counts.setdefault(probe, [0.0, 0.0, 0.0])
         self.counts[probe] = [a + b for a, b in zip(known, (before, candidates, after), strict=True)]
+
+    def knows(self, start: int) -> bool:
+        """Return whether a probe was made for tuples of the alias `start` alone."""
+        return any(probe.bound == {start} for probe in self.counts)
 
     def to_json(self) -> dict[str, list[float]]:
         return {probe.name: [round(each, 3) for each in counts] for probe, counts in self.items()}
@@ -82,8 +86,8 @@ class ProbeCounts:
         ]
         if exact := self.counts.get(probe):
             return (exact[1] / exact[0], exact[2] / exact[0]) if exact[0] else (0.0, 0.0)
-        candidates = 1.0 if kind.keyed else float(kind.rows)
-        matches = candidates * (UNKEYED_SHARE if kind.decides and not kind.keyed else 1.0)
+        candidates = 1.0 if kind.indexed else float(kind.rows)
+        matches = candidates * (UNINDEXED_SHARE if kind.decides and not kind.indexed else 1.0)
         return min([candidates, *(each for each, _ in known)]), min([matches, *(each for _, each in known)])
 
 

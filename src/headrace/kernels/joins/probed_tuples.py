@@ -1,9 +1,10 @@
-"""The tuples of one alias of an n-way join, as a slot probes them: by the hash of a key, or by time.
+"""The tuples of one alias of an n-way join, as a slot probes them: by the hash of a key, by a number, or by time.
 
 A block is stored in one order: by the hash of its key, or by time. A block that is probed in another way gets another
-order, row numbers by that hash or by time, when it is first probed that way.
+order, row numbers by that hash, number or time, when it is first probed that way.
 
-Invariant: the ranges of a probe contain every tuple with an equal key, or within the times.
+Invariant: the ranges of a probe contain every tuple with an equal key, near the numbers, or within the times. Numbers are
+compared as doubles, so their ranges are widened by more than rounding can lose.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.columnar import arrow, numba_loops
@@ -20,6 +22,10 @@ from headrace.kernels.joins.equijoin import equal_ranges
 from headrace.kernels.joins.pairs import expand_ranges
 from headrace.kernels.windows.aggregate import times
 from headrace.routing.hashing import HASH, Hashes, hash_column_of, hash_rows
+
+Doubles = npt.NDArray[np.float64]
+
+SLACK = 1e-12  # relative; a conversion or subtraction of doubles loses about 1e-16
 
 
 @dataclass(frozen=True)
@@ -48,6 +54,7 @@ class ProbedBlock:
         self.times = times(table)
         self._by_time: tuple[Numbers, RowOrder] | None = None
         self._by_key: dict[KeyColumns, tuple[Hashes, RowOrder]] = {}
+        self._by_number: dict[str, tuple[Doubles, RowOrder] | None] = {}
 
     def by_time(self) -> tuple[Numbers, RowOrder]:
         """Return the times in ascending order, and the rows in this order."""
@@ -70,6 +77,54 @@ class ProbedBlock:
                 self._by_key[key] = hashes[order], RowOrder(order)
         return self._by_key[key]
 
+    def by_number(self, column: str) -> tuple[Doubles, RowOrder] | None:
+        """Return the numbers of a column in ascending order, and the rows in this order, without those that are null.
+
+        None: a number is not finite, so that its place in DuckDB's order is not its place among doubles.
+        """
+        if column not in self._by_number:
+            numbers, valid = as_doubles(self.table.column(column))
+            rows = np.flatnonzero(valid)
+            numbers = numbers[rows]
+            order = np.argsort(numbers, kind="stable")
+            finite = bool(np.isfinite(numbers).all())
+            self._by_number[column] = (numbers[order], RowOrder(rows[order])) if finite else None
+        return self._by_number[column]
+
+
+def as_doubles(column: pa.ChunkedArray) -> tuple[Doubles, npt.NDArray[np.bool_]]:
+    """Return the numbers or times of a column as doubles, and which of them are not null."""
+    valid = np.asarray(column.is_valid())
+    kind = column.type
+    if pa.types.is_date32(kind):
+        column = column.cast(pa.int32())
+    elif pa.types.is_timestamp(kind):
+        column = column.cast(pa.int64())
+    return np.asarray(column.fill_null(0)).astype(np.float64), valid
+
+
+@dataclass(frozen=True)
+class BlockRanges:
+    """The tuples of one block that belong to each of some combinations: a range of places in an order of its rows."""
+
+    start: int  # number of the first tuple of the block
+    block: ProbedBlock
+    order: RowOrder
+    first: Numbers
+    last: Numbers
+    combinations: Numbers | None = None  # the number of each combination; None: they are numbered as the ranges are
+
+    @property
+    def candidates(self) -> int:
+        return int((self.last - self.first).sum())
+
+    def __iter__(self) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
+        """Yield (number of a combination, number of a tuple, its time) in batches."""
+        for i, places in expand_ranges(self.first, self.last):
+            rows = self.order.at(places)
+            numbers = i if self.combinations is None else self.combinations[i]
+            yield numbers, rows + self.start, self.block.times[rows]
+
 
 class ProbedTuples:
     """The tuples of several blocks of one alias, numbered from one block to the next."""
@@ -88,29 +143,54 @@ class ProbedTuples:
         assert self.table is not None
         return arrow.take_rows(self.table.select(names), rows)
 
+    def times(self, begin: int, end: int) -> Numbers:
+        """Return the times of the tuples with the numbers begin .. end - 1."""
+        found: Numbers = np.concatenate(
+            [
+                block.times[max(begin - start, 0) : max(end - start, 0)]
+                for start, block in zip(self.starts.tolist(), self.blocks, strict=False)
+            ]
+        )
+        return found
+
     def hashes(self, key: KeyColumns, rows: Numbers) -> Hashes:
         """Return the hashes of a key of the tuples with these numbers."""
         if self.blocks[0].key == key:
             return hash_column_of(self.taken([HASH], rows))
         return hash_rows(self.taken(list(dict.fromkeys(key.columns)), rows), key.columns, key.types)
 
-    def with_hashes(self, key: KeyColumns, hashes: Hashes) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
-        """Yield (i, rows, their times) for tuples whose key has the hash number i, in batches."""
+    # --- probes ----------------------------------------------------------------------------------------------------------
+
+    def with_hashes(self, key: KeyColumns, hashes: Hashes) -> Iterator[BlockRanges]:
+        """Yield the tuples whose key has the hash number i, for each block."""
         order = numba_loops.order_by_hash(hashes)
         wanted = hashes[order]
-        for start, block in zip(self.starts.tolist(), self.blocks, strict=False):
-            stored, rows_of = block.by_key(key)
+        for start, block in self._numbered():
+            stored, rows = block.by_key(key)
             found, first, last = equal_ranges(wanted, stored)
-            for i, places in expand_ranges(first, last):
-                rows = rows_of.at(places)
-                yield order[found[i]], rows + start, block.times[rows]
+            yield BlockRanges(start, block, rows, first, last, order[found])
 
-    def between(self, low: Numbers, high: Numbers) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
-        """Yield (i, rows, their times) for tuples from the time `low[i]` to the time `high[i]`, in batches."""
-        for start, block in zip(self.starts.tolist(), self.blocks, strict=False):
-            ascending, rows_of = block.by_time()
+    def with_numbers(self, column: str, low: Doubles, high: Doubles) -> list[BlockRanges] | None:
+        """Return the tuples with a number from `low[i]` to `high[i]`, for each block; None: numbers are not finite."""
+        found = []
+        for start, block in self._numbered():
+            ordered = block.by_number(column)
+            if ordered is None:
+                return None
+            first = np.searchsorted(ordered[0], low, side="left")
+            last = np.searchsorted(ordered[0], high, side="right")
+            found.append(BlockRanges(start, block, ordered[1], first, np.maximum(first, last)))
+        return found
+
+    def between(self, low: Numbers, high: Numbers) -> list[BlockRanges]:
+        """Return the tuples from the time `low[i]` to the time `high[i]`, for each block."""
+        found = []
+        for start, block in self._numbered():
+            ascending, rows = block.by_time()
             first = np.searchsorted(ascending, low, side="left")
             last = np.searchsorted(ascending, high, side="right")
-            for i, places in expand_ranges(first, np.maximum(first, last)):
-                rows = rows_of.at(places)
-                yield i, rows + start, block.times[rows]
+            found.append(BlockRanges(start, block, rows, first, np.maximum(first, last)))
+        return found
+
+    def _numbered(self) -> Iterator[tuple[int, ProbedBlock]]:
+        return zip(self.starts.tolist(), self.blocks, strict=False)
