@@ -14,16 +14,21 @@ import pyarrow as pa
 import pytest
 
 import headrace as hr
+from headrace.columnar import arrow
 from headrace.compile import STRATEGIES
 from headrace.errors import DataError, ExpressionError, HeadraceError, QueryError, QueryTypeError
-from headrace.kernels.joins import nway_probe
+from headrace.kernels.joins import nway_probe, pairs, stored_orders
 from headrace.kernels.joins.probed_tuples import ProbedBlock, ProbedTuples, RowOrder
+from headrace.kernels.joins.stored_orders import KeyColumns
+from headrace.operators import nway_join as nway_operator
 from headrace.operators.nway_join import NWayJoinOperator
 from headrace.reference import reference
 from headrace.routing import EverywhereGrouping, HotGroup
 from headrace.routing.hashing import hash_rows
+from headrace.state import merge_planning
 from headrace.stream import Stream
 from headrace.support.event_time import move_back
+from headrace.task import block_writer, stages
 from headrace.testing import table_stream
 from tests.helpers import count_rows, rows_of, tuples
 
@@ -101,13 +106,29 @@ def test_columns() -> None:
 # --- the engine ------------------------------------------------------------------------------------------------------
 
 
+SMALL: list[tuple[Any, str, int]] = [
+    (nway_probe, "FIRST_SEEDS", 2),
+    (nway_probe, "MOST_SEEDS", 7),
+    (nway_probe, "MOST_TOGETHER", 20),
+    (pairs, "MOST_PAIRS", 15),
+    (arrow, "MOST_TABLE_BYTES", 4_000),
+    (merge_planning, "FAN_IN", 2),
+]
+
+
 def trouble(seed: int, *, late: bool = False) -> str | None:
-    """The difference between a run, with restarts and any slots and layouts, and the nested loop; None: there is none."""
+    """The difference between a run, with restarts and any slots and layouts, and the nested loop; None: there is none.
+
+    Every other run has small batches and merges early.
+    """
     join = random_join(seed, late=late)
     arrived = cut(join.tables, random.Random(seed).choice([1, 2, 3, 5, 8]), seed)
     options = {"layouts": random_layouts(seed)} if seed % 3 else {"strategies": STRATEGIES}
     options["groups"] = random.Random(seed).choice([None, 3, 7])
-    found = counted(drive(join.query, arrived, seed, reopen=0.3, change_slots=0.4, **options))
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in SMALL if seed % 2 else ():
+            patch.setattr(module, name, value)
+        found = counted(drive(join.query, arrived, seed, reopen=0.3, change_slots=0.4, **options))
     expected = join.answer(arrived)
     if found == expected:
         return None
@@ -235,11 +256,36 @@ def expires_by_the_wrong_window(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(NWayJoinOperator, "keep_from", keep)
 
 
-def leaves_out_a_block_of_another_order(patch: pytest.MonkeyPatch) -> None:
+def searches_in_the_wrong_order(patch: pytest.MonkeyPatch) -> None:
     """A block that is not sorted by the key of the probe is searched as if it were."""
-    patch.setattr(
-        ProbedBlock, "by_key", lambda block, key: (hash_rows(block.table, key.columns, key.types), RowOrder(None))
-    )
+
+    def unsorted(block: ProbedBlock, key: KeyColumns) -> tuple[Any, RowOrder]:
+        return hash_rows(block.table, key.columns, key.types), RowOrder(None)
+
+    patch.setattr(ProbedBlock, "_ordered", unsorted)
+
+
+def keeps_the_orders_of_merged_blocks(patch: pytest.MonkeyPatch) -> None:
+    """A merged block whose second order has the rows of the first of the blocks that were merged."""
+    real = block_writer.write_merged
+
+    def first_order(epoch: Any, task: Any, operator: Any, side: int, blocks: Any, *piece: Any) -> Any:
+        with pytest.MonkeyPatch.context() as inside:
+            whole = stored_orders.with_orders
+            rows = blocks[0].rows
+
+            def of_the_first(tuples: Any, keys: Any, arrangement: Any) -> Any:
+                order = whole(tuples, keys, arrangement)
+                names = [name for name in order.column_names if name.startswith("__r(")]
+                for name in names:
+                    kept = np.minimum(np.asarray(order.column(name)), rows - 1)
+                    order = order.set_column(order.column_names.index(name), name, pa.array(kept))
+                return order
+
+            inside.setattr(nway_operator, "with_orders", of_the_first)
+            return real(epoch, task, operator, side, blocks, *piece)
+
+    patch.setattr(stages, "write_merged", first_order)
 
 
 def partitions_what_every_slot_must_read(patch: pytest.MonkeyPatch) -> None:
@@ -280,7 +326,8 @@ def noticed(seed: int) -> bool:
         divides_a_combination_never,
         takes_the_window_of_another_alias,
         expires_by_the_wrong_window,
-        leaves_out_a_block_of_another_order,
+        searches_in_the_wrong_order,
+        keeps_the_orders_of_merged_blocks,
         partitions_what_every_slot_must_read,
         drops_conjuncts_of_the_last_alias,
         pytest.param(splits_the_third_stream_of_a_hot_group, marks=pytest.mark.thorough),

@@ -33,6 +33,7 @@ from headrace.support.event_time import FOREVER, NEVER
 if TYPE_CHECKING:
     from headrace.columnar.arrow import Numbers
     from headrace.expressions.predicates import BandCondition
+    from headrace.kernels.joins.stored_orders import BlockPieces
     from headrace.kernels.keyed.keyed_table import KeyedTable
     from headrace.operators.placement import Placement
     from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
@@ -98,6 +99,9 @@ class Slot(Protocol):
 
     def read_blocks(self, blocks: Sequence[Block], side: int) -> list[pa.Table]:
         """Return this slot's rows of each block that has some."""
+
+    def read_pieces(self, blocks: Sequence[Block], side: int) -> list[BlockPieces]:
+        """Return each block that has rows of this slot, whole, with the intervals of these rows."""
 
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Return the rows of the state and the rows that arrived, in one table."""
@@ -419,6 +423,14 @@ class AppendingOperator(Operator):
 
         It runs in the task that sends the tuples, before the exchange. names: the columns to store.
         """
+
+    def further_orders(self, side: int) -> tuple[str, ...]:
+        """Return the names of the orders that a block has besides that of its rows; empty: none."""
+        return ()
+
+    def with_orders(self, side: int, state: pa.Table, arrangement: Numbers) -> pa.Table:
+        """Return state rows with the further orders of the block that `take(arrangement)` makes of them."""
+        return state
 
     def rewrites(self, block: Block, before: int, after: int) -> bool:
         """Return whether slots rewrite the remaining rows of `block` when the input's watermark moves from `before` to

@@ -22,14 +22,15 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from headrace.columnar.arrow import Numbers
 from headrace.columnar.types import JoinColumn
 from headrace.expressions import NWayPredicate
 from headrace.expressions.nway_predicates import KeyClass
 from headrace.kernels.joins.equijoin import concat_runs
 from headrace.kernels.joins.nway_probe import nway_join
 from headrace.kernels.joins.probe_order import ProbeCounts
-from headrace.kernels.joins.probed_tuples import KeyColumns
-from headrace.kernels.windows.aggregate import times
+from headrace.kernels.joins.probed_tuples import ProbedBlock
+from headrace.kernels.joins.stored_orders import KeyColumns, with_orders, without_orders
 from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
 from headrace.operators.joins import drop_null_keys
@@ -180,6 +181,21 @@ class NWayJoinOperator(AppendingOperator):
     def stored(self, side: int) -> set[str]:
         return {*self.schemas[side].names, *([HASH] if self.groupings[side].keeps_hash else [])}
 
+    def further_keys(self, side: int) -> tuple[KeyColumns, ...]:
+        """Return the keys by which an alias is looked up, other than the one that its blocks are sorted by."""
+        stored = self.stored_key(side)
+        keys = (KeyColumns((key.column(side),), (key.type,)) for key in self.on.keys if side in key.aliases)
+        return tuple(key for key in keys if stored is None or key.columns[0] not in stored.columns)
+
+    def further_orders(self, side: int) -> tuple[str, ...]:
+        return tuple(key.text for key in self.further_keys(side))
+
+    def with_orders(self, side: int, state: pa.Table, arrangement: Numbers) -> pa.Table:
+        return with_orders(state, self.further_keys(side), arrangement)
+
+    def widened(self, side: int, state: pa.Table) -> pa.Table:
+        return without_orders(state)  # the orders of merged blocks are not that of the merge
+
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the counts of probes of all slots, added to those of earlier epochs, which fade."""
         found = ProbeCounts.from_json((before or {}).get(PROBES, {})).faded() if notes else None
@@ -210,31 +226,31 @@ class NWayJoinOperator(AppendingOperator):
         new = [list(self._new(slot, side)) for side in range(len(self.aliases))]
         if not any(new):
             return
-        old = [self._old(slot, side, new) for side in range(len(self.aliases))]
-        slot.count(read=sum(table.num_rows for tables in old for table in tables))
+        old = [list(self._old(slot, side, new)) for side in range(len(self.aliases))]
+        slot.count(read=sum(block.table.num_rows for blocks in old for block in blocks))
         known, found = ProbeCounts.from_json(slot.notes.get(PROBES, {})), ProbeCounts()
         for table in nway_join(self, new, old, known, found, lambda pairs: slot.count(pairs=pairs)):
             yield 0, table
         if found.counts:
             slot.note(**{PROBES: found.to_json()})
 
-    def _new(self, slot: Slot, side: int) -> Iterator[pa.Table]:
-        """Yield the tuples of an alias that arrived, in one table."""
-        tables = slot.read_blocks(sorted(slot.new(side), key=lambda block: block.name), side)
-        if tables:
-            yield self._as_one(tables, side)
+    def _new(self, slot: Slot, side: int) -> Iterator[ProbedBlock]:
+        """Yield the tuples of an alias that arrived, as one block."""
+        blocks = sorted(slot.new(side), key=lambda block: block.name)
+        if found := slot.read_pieces(blocks, side):
+            key = self.stored_key(side)
+            tables = [each.table for each in found]
+            yield ProbedBlock(concat_runs(tables) if key else pa.concat_tables(tables).combine_chunks(), key)
 
-    def _old(self, slot: Slot, side: int, new: Sequence[Sequence[pa.Table]]) -> list[pa.Table]:
-        """Return the blocks of an alias that can belong to a combination with a new tuple of another alias."""
-        others = [(other, table) for other, tables in enumerate(new) for table in tables if other != side]
+    def _old(self, slot: Slot, side: int, new: Sequence[Sequence[ProbedBlock]]) -> Iterator[ProbedBlock]:
+        """Yield the blocks of an alias that can belong to a combination with a new tuple of another alias."""
+        others = [(other, block.times) for other, blocks in enumerate(new) for block in blocks if other != side]
         if not others:
-            return []
-        low = min(int(times(table).min()) for _, table in others) - self.windows[side]
-        high = max(int(times(table).max()) + self.windows[other] for other, table in others)
-        return slot.read_blocks([block for block in slot.old(side) if _overlaps(block, low, high)], side)
-
-    def _as_one(self, tables: Sequence[pa.Table], side: int) -> pa.Table:
-        return concat_runs(tables) if self.stored_key(side) else pa.concat_tables(tables).combine_chunks()
+            return
+        low = min(int(times.min()) for _, times in others) - self.windows[side]
+        high = max(int(times.max()) + self.windows[other] for other, times in others)
+        for found in slot.read_pieces([block for block in slot.old(side) if _overlaps(block, low, high)], side):
+            yield ProbedBlock(found.table, self.stored_key(side), found)
 
     def load(self, inputs: Sequence[StreamPace], figures: Figures) -> tuple[OperatorLoad, StreamPace]:
         rates, windows = tuple(each.rate for each in inputs), [window / 1e6 for window in self.windows]

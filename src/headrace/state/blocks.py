@@ -243,9 +243,13 @@ class OpenBlock:
             return self.table
         if self.offsets is None:
             raise StateError("this block has no group offsets: only slice(None) is possible")
-        runs = _runs(self.offsets, _ascending(groups, len(self.offsets) - 1))
-        slices = [self.table.slice(start, stop - start) for start, stop in runs]
+        slices = [self.table.slice(start, stop - start) for start, stop in self.pieces(groups)]
         return pa.concat_tables(slices) if slices else self.table.slice(0, 0)
+
+    def pieces(self, groups: Sequence[int] | npt.NDArray[Any]) -> list[tuple[int, int]]:
+        """Return the intervals of the rows of some groups (ascending ids), ascending; none is empty."""
+        assert self.offsets is not None
+        return _runs(self.offsets, _ascending(groups, len(self.offsets) - 1))
 
 
 def _ascending(groups: Sequence[int] | npt.NDArray[Any], count: int) -> npt.NDArray[np.int64]:

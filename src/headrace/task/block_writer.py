@@ -21,6 +21,7 @@ import xxhash
 from headrace.columnar import arrow, numba_loops
 from headrace.errors import CorruptState, EngineError
 from headrace.kernels.joins.match_marks import LOW_BITS
+from headrace.kernels.joins.stored_orders import BlockPieces
 from headrace.operators.base import AppendingOperator, Arrangement, Operator, ReplacingOperator
 from headrace.routing import EVERYWHERE, Layout, RangeGrouping, Ranges
 from headrace.routing.by_range import SortedRows
@@ -140,6 +141,8 @@ def write_grouped(epoch: Epoch, task: Task, operator: Grouped, side: int, table:
         positions = np.asarray(table.column(operator.expiry_column).cast(pa.int64()))
     by_hash = arranged is Arrangement.HASH
     order = numba_loops.order_by_hash(hash_column_of(table)) if by_hash else np.lexsort((positions, groups))
+    if isinstance(operator, AppendingOperator):
+        table = operator.with_orders(side, table, order)
     return _write_ordered(epoch, task, table, groups, epoch.groups, positions, order)
 
 
@@ -196,6 +199,18 @@ def slice_for(block: OpenBlock, groups: Sequence[int], total: int) -> pa.Table:
     """Return the rows of a block that a slot with these groups reads."""
     shared = range(total, len(block.offsets) - 1) if block.offsets is not None else ()
     return block.slice([*groups, *shared])
+
+
+def pieces_for(
+    block: OpenBlock, groups: Sequence[int], cells: Sequence[tuple[int, int, int]], total: int
+) -> BlockPieces:
+    """Return what a slot with these groups, and these parts of hot groups, reads of a block."""
+    assert block.offsets is not None
+    pieces = block.pieces([*groups, *range(total, len(block.offsets) - 1)])
+    for group, which, parts in cells:
+        for start, stop in block.pieces([group]):
+            pieces.append((start + (stop - start) * which // parts, start + (stop - start) * (which + 1) // parts))
+    return BlockPieces(block.table, tuple(sorted((start, stop) for start, stop in pieces if start < stop)))
 
 
 def write_merged(

@@ -154,7 +154,8 @@ class Outlet:
         self, edge: p.Edge, operator: AppendingOperator, table: pa.Table, shared: _Shared
     ) -> Iterator[Message]:
         own = None if operator.holds_tuples else operator.name  # blocks made from tuples belong to one operator
-        key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names))
+        orders = operator.further_orders(edge.input)
+        key = (edge.steps, operator.groupings[edge.input], own, tuple(edge.schema.names), orders)
         if key not in shared.blocks:
             held = operator.as_state(edge.input, table, edge.schema.names)
             if operator.groupings[edge.input].numbered:

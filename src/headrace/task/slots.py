@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.columnar.arrow import Numbers
 from headrace.errors import EngineError
+from headrace.kernels.joins.stored_orders import BlockPieces
 from headrace.kernels.keyed.keyed_table import KeyedTable
 from headrace.operators.base import AppendingOperator, Operator, ReplacingOperator
 from headrace.plan import Step
@@ -16,7 +17,7 @@ from headrace.routing import Ranges
 from headrace.state.blocks import Block, OpenBlock
 from headrace.support.event_time import FOREVER
 from headrace.task import watermarks
-from headrace.task.block_writer import numbered_rows, open_state_block, slice_for, write_grouped
+from headrace.task.block_writer import numbered_rows, open_state_block, pieces_for, slice_for, write_grouped
 from headrace.task.epoch import Epoch
 from headrace.task.failure_points import operator_failure_points
 from headrace.task.inbox import Inbox, Inputs
@@ -119,6 +120,16 @@ class EpochSlot:
         found = numbered_rows(self.operator, side, block, open_state_block(self.task, self.operator, side, block).table)
         for start, stop in found.rows_of(layout, self.number, side, self.group_count):
             yield found.table.slice(start, stop - start)
+
+    def read_pieces(self, blocks: Sequence[Block], side: int) -> list[BlockPieces]:
+        """Return each block that has rows of this slot, whole, with the intervals of these rows."""
+        groups, cells = self.groups(side), self._hot_cells(side)
+        if not groups and not cells:
+            return []
+        opened = [open_state_block(self.task, self.operator, side, block) for block in blocks]
+        found = [each for each in (pieces_for(b, groups, cells, self.group_count) for b in opened) if each.rows]
+        self.work.opened[self.operator.name] += sum(each.table.nbytes for each in found)
+        return found
 
     def _hot_cells(self, side: int) -> list[tuple[int, int, int]]:
         layout = self.epoch.layout_of[self.operator.name]

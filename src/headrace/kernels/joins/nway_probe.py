@@ -32,7 +32,8 @@ from headrace.expressions import NWayPredicate
 from headrace.expressions.nway_predicates import AliasColumn, Conjunct
 from headrace.kernels.joins.pairs import Count
 from headrace.kernels.joins.probe_order import Probe, ProbeCounts, ProbeKind, choose_order
-from headrace.kernels.joins.probed_tuples import SLACK, BlockRanges, KeyColumns, ProbedBlock, ProbedTuples, as_doubles
+from headrace.kernels.joins.probed_tuples import SLACK, BlockRanges, ProbedBlock, ProbedTuples, as_doubles
+from headrace.kernels.joins.stored_orders import KeyColumns
 from headrace.kernels.stateless.evaluate import evaluate
 from headrace.kernels.stateless.steps import in_schema
 from headrace.routing.hashing import hash_rows
@@ -102,21 +103,17 @@ def joined(parts: Sequence[Combinations]) -> Combinations:
 
 def nway_join(
     spec: NWaySpec,
-    new: Sequence[Sequence[pa.Table]],
-    old: Sequence[Sequence[pa.Table]],
+    fresh: Sequence[Sequence[ProbedBlock]],
+    past: Sequence[Sequence[ProbedBlock]],
     known: ProbeCounts,
     found: ProbeCounts,
     count: Count,
 ) -> Iterator[pa.Table]:
     """Yield the results whose last tuple is new, in batches of bounded size.
 
+    fresh, past: by alias, the tuples that arrived in this epoch, and those of the state.
     known: the counts of earlier epochs, by which orders are chosen at first. found: receives the counts of this epoch.
     """
-    keys = [spec.stored_key(alias) for alias in range(len(spec.aliases))]
-    fresh, past = (
-        [[ProbedBlock(table, key) for table in tables] for tables, key in zip(side, keys, strict=True)]
-        for side in (new, old)
-    )
     counts = ProbeCounts(dict(known.counts))
     for alias in range(len(spec.aliases)):
         yield from NWayProbe(spec, probed_aliases(alias, fresh, past), counts, found, count).results(alias)

@@ -1,7 +1,7 @@
 """The tuples of one alias of an n-way join, as a slot probes them: by the hash of a key, by a number, or by time.
 
-A block is stored in one order: by the hash of its key, or by time. A block that is probed in another way gets another
-order, row numbers by that hash, number or time, when it is first probed that way.
+A block is stored in one order: by the hash of its key, or by time. A block that is probed by another key stores a second
+order, row numbers by that hash (`headrace.kernels.joins.stored_orders`). Any other order is made when it is first used.
 
 Invariant: the ranges of a probe contain every tuple with an equal key, near the numbers, or within the times. Numbers are
 compared as doubles, so their ranges are widened by more than rounding can lose.
@@ -20,6 +20,7 @@ from headrace.columnar import arrow, numba_loops
 from headrace.columnar.arrow import Numbers
 from headrace.kernels.joins.equijoin import equal_ranges
 from headrace.kernels.joins.pairs import expand_ranges
+from headrace.kernels.joins.stored_orders import BlockPieces, KeyColumns, order_by_key, stored_order
 from headrace.kernels.windows.aggregate import times
 from headrace.routing.hashing import HASH, Hashes, hash_column_of, hash_rows
 
@@ -29,28 +30,30 @@ SLACK = 1e-12  # relative; a conversion or subtraction of doubles loses about 1e
 
 
 @dataclass(frozen=True)
-class KeyColumns:
-    """Columns of an alias, in order, and the types as which their values are hashed."""
-
-    columns: tuple[str, ...]
-    types: tuple[pa.DataType, ...]
-
-
-@dataclass(frozen=True)
 class RowOrder:
-    """The rows of a block in another order: the row at each place, or None if that is the order of the block."""
+    """The rows of a block in another order: the row at each place, or None if that is the order of the block.
+
+    pieces: if the rows are those of a whole block, of which a slot reads these pieces.
+    """
 
     rows: Numbers | None
+    pieces: BlockPieces | None = None
 
     def at(self, places: Numbers) -> Numbers:
-        return places if self.rows is None else self.rows[places]
+        """Return the rows at these places; -1 for rows that the slot does not read."""
+        rows = places if self.rows is None else self.rows[places]
+        return rows if self.pieces is None else self.pieces.places(rows)
 
 
 class ProbedBlock:
-    """One block of an alias. key: the columns by whose hash the block is sorted; None: it has no hash."""
+    """What a slot reads of one block of an alias.
 
-    def __init__(self, table: pa.Table, key: KeyColumns | None) -> None:
-        self.table, self.key = table, key
+    key: the columns by whose hash the rows are sorted; None: they have no hash. whole: the block, which may have further
+    orders.
+    """
+
+    def __init__(self, table: pa.Table, key: KeyColumns | None, whole: BlockPieces | None = None) -> None:
+        self.table, self.key, self.whole = table, key, whole
         self.times = times(table)
         self._by_time: tuple[Numbers, RowOrder] | None = None
         self._by_key: dict[KeyColumns, tuple[Hashes, RowOrder]] = {}
@@ -69,13 +72,16 @@ class ProbedBlock:
     def by_key(self, key: KeyColumns) -> tuple[Hashes, RowOrder]:
         """Return the hashes of a key in ascending order, and the rows in this order."""
         if key not in self._by_key:
-            if key == self.key:
-                self._by_key[key] = hash_column_of(self.table), RowOrder(None)
-            else:
-                hashes = hash_rows(self.table, key.columns, key.types)
-                order = numba_loops.order_by_hash(hashes)
-                self._by_key[key] = hashes[order], RowOrder(order)
+            self._by_key[key] = self._ordered(key)
         return self._by_key[key]
+
+    def _ordered(self, key: KeyColumns) -> tuple[Hashes, RowOrder]:
+        if key == self.key:
+            return hash_column_of(self.table), RowOrder(None)
+        if self.whole is not None and (stored := stored_order(self.whole.block, key)) is not None:
+            return stored[0], RowOrder(stored[1], self.whole)
+        hashes, rows = order_by_key(self.table, key)
+        return hashes, RowOrder(rows)
 
     def by_number(self, column: str) -> tuple[Doubles, RowOrder] | None:
         """Return the numbers of a column in ascending order, and the rows in this order, without those that are null.
@@ -122,6 +128,9 @@ class BlockRanges:
         """Yield (number of a combination, number of a tuple, its time) in batches."""
         for i, places in expand_ranges(self.first, self.last):
             rows = self.order.at(places)
+            if self.order.pieces is not None:
+                mine = rows >= 0
+                i, rows = i[mine], rows[mine]
             numbers = i if self.combinations is None else self.combinations[i]
             yield numbers, rows + self.start, self.block.times[rows]
 
