@@ -12,6 +12,7 @@ from headrace.columnar.table_view import schema_text
 from headrace.errors import NoSuchVerb, QueryError, QueryTypeError
 from headrace.processor import ONLY, Function, Processor, SeveralOutputs, check_version, declared, function
 from headrace.query import column_verbs, nodes
+from headrace.query.join_chains import chain_hints
 from headrace.query.labels import check_label
 from headrace.query.using import join_condition, once, using_columns
 from headrace.support.argument_errors import argument_kind, describe_argument, instead_of_dataframe
@@ -783,7 +784,8 @@ class Stream:
         """
         from headrace.showing.explain import explain
 
-        return explain(nodes.outline(self._node), self.plan(slots, strategy, figures, costs))
+        plan, hints = self.plan(slots, strategy, figures, costs), chain_hints(self._node)
+        return explain(nodes.outline(self._node), plan, hints=hints)
 
     def collect(
         self,

@@ -15,18 +15,21 @@ import pytest
 
 import headrace as hr
 from headrace.columnar import arrow
-from headrace.compile import STRATEGIES
+from headrace.compile import STRATEGIES, compile_query
+from headrace.compile.bind import with_routers
+from headrace.compile.subqueries import Plan
 from headrace.errors import DataError, ExpressionError, HeadraceError, QueryError, QueryTypeError
 from headrace.kernels.joins import nway_probe, pairs, stored_orders
 from headrace.kernels.joins.probed_tuples import ProbedBlock, ProbedTuples, RowOrder
 from headrace.kernels.joins.stored_orders import KeyColumns
 from headrace.operators import nway_join as nway_operator
 from headrace.operators.nway_join import NWayJoinOperator
+from headrace.plan.figures import Figures
 from headrace.reference import reference
 from headrace.routing import EverywhereGrouping, HotGroup
 from headrace.routing.hashing import hash_rows
 from headrace.state import merge_planning
-from headrace.stream import Stream
+from headrace.stream import Stream, node_of
 from headrace.support.event_time import move_back
 from headrace.task import block_writer, stages
 from headrace.testing import table_stream
@@ -139,6 +142,25 @@ def trouble(seed: int, *, late: bool = False) -> str | None:
 @seeds(TRIED)
 def test_any_cut_any_slots_any_layouts(seed: int) -> None:
     assert (found := trouble(seed)) is None, found
+
+
+@seeds(40)
+def test_any_key_may_decide_the_slots(seed: int) -> None:
+    """The rates choose the key, and the state keeps it, however many slots there are."""
+    case = next(found for n in range(1_000) if needs_rates((found := random_join(f"rates-{seed}-{n}")).query))
+    r = random.Random(seed)
+    rates = Figures(rates={name: r.choice([1.0, 1e6]) for name in case.tables})
+    chosen = case.query.plan(slots=5, figures=rates).subqueries[-1]
+
+    def plan(query: Stream, slots: int) -> Plan:
+        return with_routers(query.plan(slots=slots), dict.fromkeys(chosen.members, chosen.router))
+
+    arrived = cut(case.tables, 4, seed)
+    assert counted(drive(case.query, arrived, seed, reopen=0.5, plans=plan)) == case.answer(arrived)
+
+
+def needs_rates(query: Stream) -> bool:
+    return any(operator.needs_rates for operator in compile_query([node_of(query)]).operators)
 
 
 @seeds(60)

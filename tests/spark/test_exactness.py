@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,13 +22,16 @@ from headrace.compile.subqueries import Plan
 from headrace.difference import difference, unmatched_rows
 from headrace.query import nodes
 from headrace.reference import reference
+from headrace.state.store import StateStore
 from headrace.stream import Stream, node_of
+from headrace.testing import table_stream
 from tests.helpers import wait_until, write_whole
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # the tests are no installed package
 from tests.choosing import smoky
 from tests.oracle.mixing import NEW, mixed, occurrences
-from tests.oracle.strategies import SECOND, Case, cut, make_case, make_table, transplanted
+from tests.oracle.nway import counted, random_join
+from tests.oracle.strategies import SECOND, Case, Table, cut, make_case, make_table, transplanted
 
 pytestmark = pytest.mark.spark
 
@@ -35,6 +39,7 @@ SLOTS = (1, 2, 3, 5)
 COLLECTED = 24
 STARTED = 8
 MIXES = 20
+SEVERAL = 20
 
 
 def same(expected: pa.Table, found: pa.Table, what: Any) -> None:
@@ -95,6 +100,34 @@ def test_a_plan_that_was_saved_is_run_as_it_says(spark: Any, tmp_path: Path) -> 
     query = transplanted(case.query, {n: files(spark, case, n, tmp_path, 1) for n in case.tables})
     plan = Plan.from_json(json.loads(json.dumps(query.plan(slots=3).to_json())))
     same(reference(case.query), query.collect(plan=plan), case)
+
+
+@pytest.mark.parametrize("seed", smoky(range(SEVERAL), 2))
+def test_joins_of_several_streams(spark: Any, tmp_path: Path, seed: int) -> None:
+    """Against the reference and, for those that are collected, a nested loop in plain Python."""
+    join = random_join(1_000 + seed)
+    if seed % 3 == 2 and can_be_started(join.case):
+        stop_and_start(spark, join.case, tmp_path, seed)
+        return
+    kinds = [static, files] if seed % 2 else [files, static]
+    sources = {n: kinds[i % 2](spark, join.case, n, tmp_path, seed) for i, n in enumerate(join.tables)}
+    found = join.over(sources).collect(slots=SLOTS[seed % 4], strategy=STRATEGIES[seed % 3])
+    assert counted(found) == join.answer(), join.query
+
+
+def test_the_key_that_a_sample_chose_for_a_join_is_kept(spark: Any, tmp_path: Path) -> None:
+    """The stream `a` is small, so every slot reads it; without a sample `c` would be read by every slot."""
+    tables = {
+        n: Table(n, make_table(i, rows), "0 milliseconds")
+        for i, (n, rows) in enumerate(zip("abc", (8, 90, 90), strict=True))
+    }
+    tables = {n: replace(table, rows=table.rows.sort_by("ts")) for n, table in tables.items()}
+    streams = {n: table_stream(table.rows, name=n) for n, table in tables.items()}
+    query = hr.join(streams, on="a.k = b.k and b.s = c.s", within="5 seconds")
+    stop_and_start(spark, Case(query, tables, frozenset()), tmp_path, 1)
+    with StateStore.open(tmp_path / "checkpoint" / "state", read_only=True) as store:
+        assert store.last is not None
+        assert store.last.query["routers"]["nway-join-1"]["columns"] == ["b.s = c.s"]
 
 
 # --- start, stop, start again ----------------------------------------------------------------------------------------

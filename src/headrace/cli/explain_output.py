@@ -13,6 +13,7 @@ from headrace.driver import stored_checks
 from headrace.errors import QueryError
 from headrace.plan.figures import Figures
 from headrace.query import nodes
+from headrace.query.join_chains import chain_hints
 from headrace.routing import SubstreamRouter
 from headrace.showing import live
 from headrace.showing.explain import explain
@@ -37,7 +38,7 @@ def explain_query(
     plan = plan_of(roots, ordered, strategy, slots, figures, costs)
     if format == "json":
         return json.dumps(plan.to_json(), indent=2)
-    return _shown(nodes.outline(*roots), plan, {}, format)
+    return _shown(nodes.outline(*roots), plan, {}, format, chain_hints(*roots))
 
 
 def explain_run(checkpoint: Path, format: str) -> str:
@@ -88,8 +89,10 @@ def _newest(record: EpochRecord) -> str:
     return "\n".join(map(printable, lines))
 
 
-def _shown(queries: list[str], plan: Plan, found: Mapping[str, MeasuredRates], format: str) -> str:
-    return svg(plan, found) if format == "svg" else explain(queries, plan, found)
+def _shown(
+    queries: list[str], plan: Plan, found: Mapping[str, MeasuredRates], format: str, hints: Sequence[str] = ()
+) -> str:
+    return svg(plan, found) if format == "svg" else explain(queries, plan, found, hints)
 
 
 def read_figures(path: Path) -> Figures:

@@ -58,9 +58,9 @@ def _cost(option: RoutingOption) -> tuple[float, ...]:
 
 
 def _without_twins(options: list[RoutingOption]) -> list[RoutingOption]:
-    """Return the best option of each kind, and the extreme ones unless the best is a hash."""
+    """Return the best option of each kind, and the extreme ones unless the best is the only hash."""
     best: dict[str, RoutingOption] = {}
     for option in options:
         best.setdefault(option.router.kind, option)
-    hashed = options[0].router.adapts is Adaptation.PLACE
+    hashed = options[0].router.adapts is Adaptation.PLACE and not options[0].router.extreme
     return [o for o in options if o is best[o.router.kind] or (o.router.extreme and not hashed)]

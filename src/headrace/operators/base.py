@@ -177,6 +177,11 @@ class Operator(ABC):
         return self if router.way == self.router.way else None
 
     @property
+    def needs_rates(self) -> bool:
+        """Return whether the rates of its inputs decide between routers of which the state then keeps one."""
+        return False
+
+    @property
     @abstractmethod
     def key_texts(self) -> tuple[str, ...]:
         """Return the texts of the key columns or conditions that decide a tuple's slot, shown to users."""

@@ -63,6 +63,7 @@ class NWayJoinOperator(AppendingOperator):
     columns: tuple[JoinColumn, ...]
     on: NWayPredicate
     windows: tuple[int, ...]
+    routed_by: tuple[KeyClass, ...]  # the keys that decide slots; empty: none
 
     # --- what the kernel asks ------------------------------------------------------------------------------------------
 
@@ -78,7 +79,7 @@ class NWayJoinOperator(AppendingOperator):
     @property
     def is_keyed(self) -> bool:
         """Return whether a key decides the slot of some aliases."""
-        return bool(self.on.keys)
+        return bool(self.routed_by)
 
     @property
     def everywhere(self) -> tuple[int, ...]:
@@ -92,14 +93,32 @@ class NWayJoinOperator(AppendingOperator):
         return PartHashRouter(self.key_texts, self.everywhere) if self.everywhere else HashRouter(self.key_texts)
 
     def routing_options(self, slots: int, figures: Figures) -> Sequence[Router]:
-        options = [self.router] if self.is_keyed else GridRouter.all(slots)
-        return [*options, OneSlotRouter()]
+        if not self.is_keyed:
+            return [*GridRouter.all(slots), OneSlotRouter()]
+        others = [other.router for other in self._routed_by_others() if other.router.way != self.router.way]
+        return [self.router, *others, OneSlotRouter()]
+
+    def routed(self, router: Router) -> Self | None:
+        options = [self, *self._routed_by_others()]
+        return next((each for each in options if each.router.way == router.way), None)
+
+    def _routed_by_others(self) -> list[Self]:
+        """Return this operator, partitioned by each of the keys that some aliases share; empty if all share one."""
+        if not self.everywhere:
+            return []
+        return [
+            replace(self, groupings=key_groupings(len(self.aliases), self.on, [key]), routed_by=(key,))
+            for key in self.on.keys
+        ]
+
+    @property
+    def needs_rates(self) -> bool:
+        return bool(self.everywhere) and len(self.on.keys) > 1
 
     @property
     def key_texts(self) -> tuple[str, ...]:
         return tuple(
-            " = ".join(f"{self.aliases[place]}.{name}" for place, name in key.columns)
-            for key in routing_keys(self.on, len(self.aliases))
+            " = ".join(f"{self.aliases[place]}.{name}" for place, name in key.columns) for key in self.routed_by
         )
 
     def needs(self, side: int, live: Names) -> Names:
@@ -120,9 +139,9 @@ class NWayJoinOperator(AppendingOperator):
     def placement(self) -> Placement | None:
         if not self.is_keyed or self.everywhere:
             return None
-        keys = routing_keys(self.on, len(self.aliases))
-        named = [{c.name for c in self.columns if c.source == key.column(self.aliases.index(c.side))} for key in keys]
-        return Placement(self.name, tuple(map(frozenset, named)), tuple(key.type for key in keys))
+        places = {alias: place for place, alias in enumerate(self.aliases)}
+        named = [{c.name for c in self.columns if c.source == key.column(places[c.side])} for key in self.routed_by]
+        return Placement(self.name, tuple(map(frozenset, named)), tuple(key.type for key in self.routed_by))
 
     # --- time ----------------------------------------------------------------------------------------------------------
 
@@ -302,13 +321,15 @@ def routing_keys(on: NWayPredicate, aliases: int) -> list[KeyClass]:
     return shared or list(on.keys[:1])
 
 
-def nway_groupings(schemas: Sequence[pa.Schema], on: NWayPredicate) -> tuple[Grouping, ...]:
+def content_groupings(schemas: Sequence[pa.Schema]) -> tuple[Grouping, ...]:
+    """Return the grouping of each alias of a join without a key: the first two by their content, the others everywhere."""
+    first_two = [HashGrouping(tuple(schema.names)) for schema in schemas[:2]]
+    return (*first_two, *(EverywhereGrouping((), ()) for _ in schemas[2:]))
+
+
+def key_groupings(aliases: int, on: NWayPredicate, routed: Sequence[KeyClass]) -> tuple[Grouping, ...]:
     """Return the grouping of each alias: by the routing keys, or everywhere, sorted by the key that most aliases have."""
-    if not on.keys:
-        first_two = [HashGrouping(tuple(schema.names)) for schema in schemas[:2]]
-        return (*first_two, *(EverywhereGrouping((), ()) for _ in schemas[2:]))
-    routed = routing_keys(on, len(schemas))
-    return tuple(_grouping(alias, on, routed) for alias in range(len(schemas)))
+    return tuple(_grouping(alias, on, routed) for alias in range(aliases))
 
 
 def _grouping(alias: int, on: NWayPredicate, routed: Sequence[KeyClass]) -> Grouping:
@@ -322,15 +343,17 @@ def _grouping(alias: int, on: NWayPredicate, routed: Sequence[KeyClass]) -> Grou
 def plan(node: nodes.NWayJoin, sofar: PlanBuilder) -> Flow:
     flows = [sofar.flows(stream) for stream in node.streams]
     schemas = tuple(stream.schema for stream in node.streams)
+    keys = routing_keys(node.on, len(schemas))
     operator = NWayJoinOperator(
         sofar.name("nway-join"),
         stage_after(*flows),
         schemas,
         node.schema,
-        nway_groupings(schemas, node.on),
+        key_groupings(len(schemas), node.on, keys) if keys else content_groupings(schemas),
         node.aliases,
         node.columns,
         node.on,
         node.windows,
+        tuple(keys),
     )
     return sofar.add(operator, *flows)

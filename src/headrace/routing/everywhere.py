@@ -56,10 +56,15 @@ class PartHashRouter(EvenRouter):
         "everywhere": validators.list_of(validators.whole(0, MOST_INPUTS - 1)),
     }
     adapts: ClassVar[Adaptation] = Adaptation.PLACE
+    chosen: ClassVar[bool] = True  # several keys may serve, and the groups of the state are those of one of them
 
     @property
     def way(self) -> tuple[Any, ...]:
         return self.kind, self.columns, self.everywhere
+
+    @property
+    def extreme(self) -> bool:
+        return True  # several of its kind are shown
 
     def cost(self, load: OperatorLoad, slots: int) -> RoutingCost:
         copies = [slots if side in self.everywhere else 1 for side in range(len(load.sending))]

@@ -52,13 +52,13 @@ def choose_plan(
 
 
 def _sampled(query: CompiledQuery, strategy: str, slots: int) -> Figures | None:
-    """Return the bounds of band joins, and with the strategy `operator` the costs of operators. None: no sample is
-    possible.
+    """Return the bounds of band joins and the rates of sources, and with the strategy `operator` the costs of operators.
+    None: no sample is possible or needed.
     """
     try:
         if strategy == "operator" and slots >= len(query.physical(strategy).operators):
             return calibrate(query.roots, query.ordered, slots=slots, tuples=SAMPLED_TUPLES)
-        if any(o.band is not None for o in query.physical().operators):
+        if any(o.band is not None or o.needs_rates for o in query.physical().operators):
             return sample_bounds(query.roots, query.ordered, slots=slots, tuples=SAMPLED_TUPLES)
     except HeadraceError:  # no file yet, a stream that can be read only once, or data that the run will reject
         pass

@@ -14,10 +14,15 @@ HEADS = ("", "sent/s", "held", "read by a slot", "compared by a slot/s")
 CHOSEN, REJECTED, FOUND = "chosen", "rejected", "measured"
 
 
-def explain(queries: Sequence[str], plan: Plan, measured: Mapping[str, MeasuredRates] | None = None) -> str:
-    """Return the query and the plan with its estimates, and measured figures if given."""
+def explain(
+    queries: Sequence[str],
+    plan: Plan,
+    measured: Mapping[str, MeasuredRates] | None = None,
+    hints: Sequence[str] = (),
+) -> str:
+    """Return the query and the plan with its estimates, measured figures if given, and hints for the query."""
     shown = [f"{printable(query, lines=True)}\n" for query in queries]
-    return "\n".join([*shown, *map(printable, _lines(plan, measured or {}))])
+    return "\n".join([*shown, *map(printable, [*_lines(plan, measured or {}), *hints])])
 
 
 def _lines(plan: Plan, measured: Mapping[str, MeasuredRates]) -> Iterator[str]:

@@ -61,6 +61,7 @@ SHARED = {
     "headrace.query.column_verbs": "the query itself: the maps that some verbs stand for",
     "headrace.query.using": "the query itself: the map behind a join with using",
     "headrace.reference.nested_values": "itself",
+    "headrace.query.join_chains": "of stream: a hint in explain; not used by the reference",
     "headrace.query.labels": "names of results, for people",
     "headrace.query.named_columns": "which columns the user named; what a source may do without",
     "headrace.columnar.types": "which types a stream carries, and which of them hold doubles",

@@ -108,3 +108,48 @@ def test_a_count_join_says_which_part_of_it_has_one_slot() -> None:
     assert f"pairs: index, looked up by their key; {everywhere}" in joined.explain(slots=4)
     split = a.union(b).split(4, by=["k"]).each(lambda s: s.join(s, on="l.k = r.k", last=5))
     assert everywhere not in split.explain(slots=4)
+
+
+def test_a_chain_of_joins_is_told_of_joins_of_several_streams() -> None:
+    a, b, c, d = (hr.testing.source(name, {"k": "int64"}) for name in "abcd")
+    pairs = a.join(b, on="l.k = r.k", within="10 seconds")
+    chain = pairs.filter("l_k > 3").map(k="l_k").join(c, on="l.k = r.k", within=("1 minute", "0 seconds"))
+    hint = "hint: this is a chain of 2 joins of two streams"
+    assert f"{hint}, which stores the pairs of each join as state" in chain.explain(slots=2)
+    assert "hr.join({'a': a, 'b': b, 'c': c}, on=..., within='1 minute')" in chain.explain(slots=2)
+    longer = chain.map(k="l_k").join(d.join(d, on="true", within="1 second"), on="l.k = r.l_k", within="1 second")
+    assert longer.explain(slots=2).count("hint: ") == 1 and "a chain of 4 joins" in longer.explain(slots=2)
+    inside = (
+        a.union(b)
+        .split(2, by="k")
+        .each(lambda s: s.join(s, on="true", within="1 second").map(k="l_k").join(s, on="true", within="1 second"))
+    )
+    assert hint in inside.explain(slots=2)
+
+
+def test_other_joins_get_no_hint() -> None:
+    a, b, c = (hr.testing.source(name, {"k": "int64"}) for name in "abc")
+    pairs = a.join(b, on="l.k = r.k", within="10 seconds")
+    several = hr.join({"a": a, "b": b, "c": c}, on="a.k = b.k and b.k = c.k", within="10 seconds")
+    counts = pairs.aggregate(by="l_k", window="10 seconds", n="count(*)")
+    others = [
+        pairs,
+        several,
+        pairs.map(k="l_k").join(c, on="l.k = r.k", within="1 second", how="left"),
+        pairs.map(k="l_k").join(c, on="l.k = r.k", last=3),
+        counts.join(c, on="l.l_k = r.k", within="1 second"),
+    ]
+    assert not [query for query in others if "hint:" in query.explain(slots=2)]
+
+
+def test_a_join_of_several_streams_shows_its_ways_to_route() -> None:
+    a, b, c = (hr.testing.source(name, {"k": "int64", "x": "double"}) for name in "abc")
+    shared = hr.join({"a": a, "b": b, "c": c}, on="a.k = b.k and b.k = c.k", within="10 seconds")
+    assert "chosen: hash of a.k = b.k = c.k" in shared.explain(slots=4)
+    two = hr.join({"a": a, "b": b, "c": c}, on="a.k = b.k and b.x = c.x", within="10 seconds")
+    assert "chosen: hash of a.k = b.k, the other streams to every slot" in two.explain(slots=4)
+    assert "rejected: hash of b.x = c.x, the other streams to every slot" in two.explain(slots=4)
+    rates = Figures(rates={"a": 10.0, "b": 1000.0, "c": 1000.0})
+    assert "chosen: hash of b.x = c.x, the other streams to every slot" in two.explain(slots=4, figures=rates)
+    none = hr.join({"a": a, "b": b, "c": c}, on="a.x < c.x", within="10 seconds")
+    assert "chosen: grid of 2 + 2 cells, left by rows" in none.explain(slots=4)
