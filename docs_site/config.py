@@ -13,6 +13,7 @@ NAV: list[dict[str, Any]] = [
         "How to": [
             {"Overview": "how-to/index.md"},
             {"Join on any predicate": "how-to/join-on-any-predicate.md"},
+            {"Join several streams": "how-to/join-several-streams.md"},
             {"Find the best partner": "how-to/find-the-best-partner.md"},
             {"Find what did not happen": "how-to/find-what-did-not-happen.md"},
             {"Handle hot keys": "how-to/handle-hot-keys.md"},

@@ -29,7 +29,7 @@ from headrace.telemetry import epoch_record, progress
 
 GROUPS: dict[str, tuple[str, list[str]]] = {
     "sources": ("Sources and sessions", ["session", "files", "kafka", "stream", "table", "secret", "Secret"]),
-    "streams": ("Streams and tables", ["Stream", "Substreams", "Table"]),
+    "streams": ("Streams and tables", ["join", "Stream", "Substreams", "Table"]),
     "runs": ("Runs", ["start", "Run", "Plan", "Policy", "reference", "calibrate", "Figures", "read_state"]),
     "processors": ("Processors", ["Processor", "StateTable", "ProcessorTable"]),
 }
@@ -38,7 +38,7 @@ HANDED_OUT: dict[str, Any] = {  # classes whose objects users get and do not mak
 }
 INTRODUCTIONS = {  # the first sentence of each page with directives, also in llms.txt
     "sources": "`session`, `files`, `kafka`, `stream` and `table` open a Spark session and the inputs of a query.",
-    "streams": "Every verb of a stream, of its substreams and of a table, with arguments, errors and an example.",
+    "streams": "`join`, and every verb of a stream, of its substreams and of a table, with arguments, errors and an example.",
     "runs": "`start` and the run that it returns, plans, policies, `reference`, `calibrate` and `read_state`.",
     "processors": "`Processor` and `StateTable`, the base of your own operators, and the methods of their tables.",
     "more": "Further public names of `headrace`.",

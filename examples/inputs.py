@@ -95,7 +95,26 @@ def cars(chance, rows):
     )
 
 
-STREAMS = (clicks, logins, messages, views, orders, prices, samples, cars)
+def sales(chance, rows):
+    cents = chance.integers(100, 10_000, rows)
+    return pa.table(
+        {"ts": times(chance, rows), "id": np.arange(rows), "item": names(chance, rows, "item-", 40), "cents": cents}
+    )
+
+
+def payments(chance, rows):
+    """Return payments of nine sales in ten, in any order; some are too small."""
+    paid = chance.permutation(rows)[: rows * 9 // 10]
+    return pa.table({"ts": times(chance, len(paid)), "id": paid, "cents": chance.integers(5_000, 10_000, len(paid))})
+
+
+def shipments(chance, rows):
+    """Return shipments of half of the sales, in one parcel or two."""
+    shipped = chance.integers(0, rows, rows // 2)
+    return pa.table({"ts": times(chance, len(shipped)), "id": shipped, "parcel": np.arange(len(shipped))})
+
+
+STREAMS = (clicks, logins, messages, views, orders, prices, samples, cars, sales, payments, shipments)
 
 
 def main(folder=".", rows=20_000, files=4):

@@ -13,7 +13,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ both = pytest.mark.parametrize("engine", ["in epochs", pytest.param("reference",
 seeds = pytest.mark.parametrize("seed", [1, *(pytest.param(n, marks=THOROUGH) for n in (2, 3))])
 
 
-NAMES = ("sessions", "logins", "unanswered", "top10", "enrichment", "vibration", "per_lane")
+NAMES = ("sessions", "logins", "unanswered", "top10", "enrichment", "vibration", "per_lane", "shipped")
 
 
 def load(name: str) -> Any:
@@ -54,7 +54,7 @@ def load(name: str) -> Any:
 
 
 inputs = load("inputs")
-sessions, logins, unanswered, top10, enrichment, vibration, per_lane = map(load, NAMES)
+sessions, logins, unanswered, top10, enrichment, vibration, per_lane, shipped = map(load, NAMES)
 
 
 def answer(query: hr.Stream, engine: str, folder: Path) -> pa.Table:
@@ -254,6 +254,49 @@ def unanswered_in(messages: pa.Table) -> pa.Table:
 def test_unanswered_beside_plain_python(engine: str, seed: int, tmp_path: Path):
     messages = made("messages", 200, seed)
     agree(unanswered_in(messages), answer(unanswered.build(table_stream(messages)), engine, tmp_path), 10)
+
+
+# --- shipped ----------------------------------------------------------------------------------------------------------
+
+
+def shipped_of(sales: pa.Table, payments: pa.Table, shipments: pa.Table) -> hr.Stream:
+    streams = {"sales": sales, "payments": payments, "shipments": shipments}
+    return shipped.build(*(table_stream(rows, name=name) for name, rows in streams.items()))
+
+
+@engines
+def test_shipped_by_hand(engine: str, tmp_path: Path):
+    sales, payments, shipments = (made(name, 10, 0).schema for name in ("sales", "payments", "shipments"))
+    query = shipped_of(
+        table(sales, (at(0), 1, "tea", 300), (at(1), 2, "jam", 500), (at(2), 3, "nut", 90), (at(9), 4, "fig", 10)),
+        table(payments, (at(20), 1, 300), (at(20), 2, 499), (at(62.1), 3, 90), (at(50), 4, 10), (at(59), 4, 12)),
+        table(shipments, (at(30), 1, 11), (at(60), 1, 12), (at(30), 2, 13), (at(40), 3, 14), (at(28), 4, 15)),
+    )
+    expected = (
+        table(  # jam is not paid in full, nut is paid too late, and the second payment of fig comes 31 minutes after it
+            query.schema,
+            (at(0), "tea", 11, 1, 30, False),
+            (at(0), "tea", 12, 1, 60, False),
+            (at(9), "fig", 15, 4, 19, True),
+        )
+    )
+    agree(expected, answer(query, engine, tmp_path))
+
+
+@both
+@seeds
+def test_shipped_beside_plain_python(engine: str, seed: int, tmp_path: Path):
+    sales, payments, shipments = (made(name, 150, seed) for name in ("sales", "payments", "shipments"))
+    found = []
+    for s, p, d in product(*(each.to_pylist() for each in (sales, payments, shipments))):
+        latest = max(s["ts"], p["ts"], d["ts"])
+        near = latest - min(s["ts"], p["ts"]) <= 60 * MINUTE and latest - d["ts"] <= 30 * MINUTE
+        if s["id"] == p["id"] == d["id"] and p["cents"] >= s["cents"] and near:
+            minutes = (d["ts"].replace(second=0, microsecond=0) - s["ts"].replace(second=0, microsecond=0)) // MINUTE
+            first = min(s["ts"], p["ts"], d["ts"])
+            found.append((first, s["item"], d["parcel"], s["id"], minutes, p["ts"] > d["ts"]))
+    query = shipped_of(sales, payments, shipments)
+    agree(table(query.schema, *found), answer(query, engine, tmp_path), 3)
 
 
 # --- the first ten ----------------------------------------------------------------------------------------------------
