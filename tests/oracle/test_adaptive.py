@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+import headrace as hr
+from headrace.columnar.types import TS_TYPE
 from headrace.control import controller, gain, group_moves
 from headrace.control.policy import DIFFUSION, ELASTIC, Policy
 from headrace.reference import reference
@@ -70,6 +72,22 @@ def test_joins_with_a_hot_key_under_such_a_controller(seed: int, monkeypatch: py
     same(reference(query, epochs=arrived), found, query)
 
 
+@seeds(80)
+def test_joins_of_several_streams_under_such_a_controller(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    r = random.Random(f"several-{seed}")
+    tables = {n: make_table(r.getrandbits(32), r.choice([30, 60, 90]), small=True) for n in "abc"}
+    streams = {n: table_stream(rows, lateness="1 minute", name=n) for n, rows in tables.items()}
+    chain = "a.k = b.k and b.x <= c.x and a.x < b.x"
+    on = r.choice(
+        ["a.k = b.k and b.k = c.k and a.x < c.x", "a.k = b.k and b.x = c.x", chain, "a.x = b.x + 1 and b.x < c.x"]
+    )
+    query = hr.join(streams, on=on, within={"a": "5 seconds", "b": "2 seconds", "c": "3 seconds"})
+    arrived = cut({n: Table(n, rows, "1 minute") for n, rows in tables.items()}, 7, seed)
+    given = options(seed, monkeypatch)
+    found = drive(query, arrived, seed, reopen=0.25, change_slots=0.3, groups=5, **given)
+    same(reference(query, epochs=arrived), found, query)
+
+
 @seeds(40)
 def test_a_controller_and_another_strategy_after_a_restart(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A join that was alone, and split, may share its slots in the next life."""
@@ -115,3 +133,28 @@ def test_a_decision_stands_in_the_manifest_before_it_takes_effect(
     found = pa.concat_tables([first.results(), second.results()])
     same(reference(query), found, query)
     second.close()
+
+
+def test_a_changed_order_of_probes_is_a_decision_with_its_effect(tmp_path: Path) -> None:
+    """First every `a` has a tuple of `b` and almost none of `c`; later it is the other way round."""
+
+    def rows(seed: int, epoch: int, many: int) -> pa.Table:
+        r = random.Random(f"{seed} {epoch}")
+        ts = sorted(r.randrange(10_000_000) + epoch * 10_000_000 for _ in range(many))
+        return pa.table({"ts": pa.array(ts).cast(TS_TYPE), "k": [r.randrange(20) for _ in ts]})
+
+    streams = {n: table_stream(rows(0, 0, 1).slice(0, 0), name=n) for n in "abc"}
+    query = hr.join(streams, on="a.k = b.k and a.k = c.k", within="10 seconds")
+    run = LocalRun(query, tmp_path / "state", slots=2, policy=Policy(every=2))
+    epochs = []
+    for number in range(16):
+        many = (200, 4) if number < 6 else (4, 200)
+        epochs.append({n: rows(i, number, each) for i, (n, each) in enumerate(zip("abc", (100, *many), strict=True))})
+        run.epoch(epochs[-1])
+    found = [d for d in run.driver.layouts.decisions if d["kind"] == "probes"]
+    assert [d["change"] for d in found if "of a look" in d["change"]] == ["new tuples of a look up b, c; before, c, b"]
+    assert all(d["predicted"] < 1 and d["measured"] is not None for d in found), found
+    assert "lookups and candidates of a new tuple: " in found[0]["reason"]
+    run.end()
+    same(reference(query, epochs=epochs), run.results(), query)
+    run.close()

@@ -13,7 +13,7 @@ from headrace.support.limits import MOST_SLOTS
 _DECISION = validators.record(
     epoch=validators.count,
     operator=validators.text,
-    kind=validators.one_of("shape", "ranges", "move", "split", "slots", "splitters"),
+    kind=validators.one_of("shape", "ranges", "move", "split", "slots", "splitters", "probes"),
     change=validators.text,
     reason=validators.text,
     before=validators.finite,
@@ -28,10 +28,10 @@ class Decision:
 
     epoch: int
     operator: str
-    kind: str  # shape, ranges, move, split, slots, splitters
+    kind: str  # shape, ranges, move, split, slots, splitters, probes
     change: str
     reason: str
-    before: float  # load of the busiest slot before: relative to the mean, or tuples to read; for splitters, seconds
+    before: float  # load of the busiest slot before: relative to the mean, or tuples to read; splitters: seconds; probes: work per tuple
     predicted: float  # expected load after the change, relative to `before`
     measured: float | None = None  # measured load at the next reorganisation, relative to `before`
 

@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +39,7 @@ PAIRS_PER_TUPLE = 50.0  # number of a hot key's pairs that cost as much as one t
 LOOPED_PER_TUPLE = 5_000.0  # the same for pairs in a compiled loop
 EXCHANGE = 0.045  # seconds that one exchange more adds to an epoch
 NOISE_STEPS = 1.0  # sampled numbers by which a count of tuples between two bounds is uncertain
+NEW_TUPLES = "new tuples of "  # how the text of a changed order begins
 MOST_DECISIONS = 100  # every manifest contains the decisions, so old ones are dropped
 
 
@@ -78,6 +80,8 @@ class Controller:
         self.seconds = 0.0  # smoothed time of an epoch
         self.observed = 0  # number of observed epochs
         self.backlog = 0
+        self.notes: Mapping[str, Mapping[str, Any]] = {}  # by operator, after the newest epoch
+        self.orders: dict[str, Mapping[str, str]] = {}  # by operator, at the last reorganisation
         self.degree = Autoscaler()
         self.splitters: Splitters | None = None  # None: the engine's default
         self.splitting: SplitLoad | None = None
@@ -160,13 +164,16 @@ class Controller:
         *,
         plan: p.PhysicalPlan | None = None,
         operator_cpu: Mapping[str, float] = MappingProxyType({}),
+        notes: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     ) -> None:
         """Record an epoch: loads of operators from the tasks' reports, tuples in their windows by side, the CPU seconds
         of each slot, the epoch's seconds, and the work of the splitters if they read files.
 
         plan: the plan of the epoch; None: the usual one. What was measured and decided for an operator that follows
-        another again is dropped. operator_cpu: CPU seconds by operator, over all slots.
+        another again is dropped. operator_cpu: CPU seconds by operator, over all slots. notes: by operator, those beside
+        its state.
         """
+        self.notes = notes
         now_led = (plan or self.plan).leaders
         self._followed = {
             leader for led in (self.plan.leaders, now_led) for name, leader in led.items() if name != leader
@@ -241,6 +248,7 @@ class Controller:
         """Return the decisions that a reorganisation would make now."""
         slots, decisions = self._slots(epoch, groups, keep)
         decisions += self._splitters(epoch, slots, keep)
+        decisions += self._orders(epoch, keep)
         slots = min(slots, groups)  # more slots than groups would be idle
         for operator in self.plan.operators:
             found = self.measured.get(operator.name)
@@ -341,6 +349,22 @@ class Controller:
         rates = f"{totals[0]:,.0f} and {totals[1]:,.0f} tuples in windows; the busiest slot reads {before:,.0f} of them"
         change = f"{_shown(layout)} to {_shown(wanted)}"
         return wanted, [Decision(epoch, operator.name, "ranges", change, rates, before, after / before)]
+
+    def _orders(self, epoch: int, keep: bool) -> list[Decision]:
+        """Return the orders that operators changed by themselves since the last reorganisation."""
+        decisions = []
+        for operator in self.plan.operators:
+            notes = self.notes.get(operator.name, {})
+            now, known = operator.orders(notes), self.orders.get(operator.name, {})
+            for what, order in now.items():
+                if (former := known.get(what, order)) != order:
+                    was, will = (operator.order_cost(what, each, notes) for each in (former, order))
+                    why = f"lookups and candidates of a new tuple: {was:,.3g} in the former order, {will:,.3g} in this one"
+                    change = f"{NEW_TUPLES}{what} look up {order}; before, {former}"
+                    decisions.append(Decision(epoch, operator.name, "probes", change, why, was, will / was))
+            if keep and now:
+                self.orders[operator.name] = now
+        return decisions
 
     def _shape(
         self, epoch: int, operator: Operator, groups: int, slots: int, layout: Rectangles, found: MeasuredLoad
@@ -490,6 +514,8 @@ class Controller:
 
     def _now(self, decision: Decision, layout: Layout | None) -> float | None:
         found = self.measured.get(decision.operator)
+        if decision.kind == "probes":
+            return self._order_cost(decision)
         if decision.kind == "splitters":
             return self.splitting.seconds if self.splitting else None
         if decision.kind == "slots":
@@ -504,6 +530,13 @@ class Controller:
         if isinstance(layout, Rectangles):
             return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
         return None
+
+    def _order_cost(self, decision: Decision) -> float | None:
+        """Return the present work of the order that replaced the one of the decision."""
+        what = decision.change.removeprefix(NEW_TUPLES).partition(" ")[0]
+        operator, notes = self.plan.by_name.get(decision.operator), self.notes.get(decision.operator, {})
+        order = operator.orders(notes).get(what) if operator else None
+        return operator.order_cost(what, order, notes) if operator and order else None
 
     # --- requests of the user ----------------------------------------------------------------------------------------
 

@@ -460,7 +460,8 @@ class Driver:
         was_read = self.settings.static if self.store.last else ()  # static sources are read once, in the first epoch
         places = {name: place for name, place in self.places.items() if name not in was_read}
         found = compute_outcome(self.store.last, epoch, reports, places)
-        decisions = self.layouts.decide(epoch, reports, found.needed_tuples, self._watch.lap(), bytes_read)
+        notes = {name: state.notes for name, state in found.operators.items()}
+        decisions = self.layouts.decide(epoch, reports, found.needed_tuples, self._watch.lap(), bytes_read, notes)
         return self.store.draft(
             versions=software_versions(self.plan),
             position=position.to_json(),

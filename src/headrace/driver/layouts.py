@@ -153,12 +153,14 @@ class RunLayouts:
         needed_tuples: Mapping[str, Sequence[float]],
         seconds: float,
         bytes_read: Mapping[str, int],
+        notes: Mapping[str, Mapping[str, Any]],
     ) -> list[Decision]:
         """Show an epoch to the controller, and return its decisions for the next one.
 
         needed_tuples: by operator, the tuples of each input that its state still needs.
         seconds: that each slot had for the epoch.
         bytes_read: by source, the bytes of files and messages that the epoch read.
+        notes: by operator, its notes after the epoch.
         """
         if self.chosen is not None:
             return []
@@ -170,6 +172,7 @@ class RunLayouts:
             _split_load(reports, bytes_read),
             plan=epoch.plan,
             operator_cpu=_operator_cpu(reports),
+            notes=notes,
         )
         if not self.control.due(epoch.number):
             return []

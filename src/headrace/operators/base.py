@@ -367,6 +367,17 @@ class Operator(ABC):
         """Return the schema of one output. Operators with outputs of different schemas override it."""
         return self.schema
 
+    def orders(self, notes: Mapping[str, Any]) -> Mapping[str, str]:
+        """Return the orders of work that the operator uses next, by what they are for, as its notes imply; empty: none.
+
+        No result depends on them. A change of an order is recorded as a decision.
+        """
+        return {}
+
+    def order_cost(self, what: str, order: str, notes: Mapping[str, Any]) -> float:
+        """Return the work of an order, present or former, per tuple, as the notes imply."""
+        raise NotImplementedError(f"{self.name} has no orders")
+
     # --- for people ------------------------------------------------------------------------------------------------------
 
     @property

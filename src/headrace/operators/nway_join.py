@@ -27,8 +27,8 @@ from headrace.columnar.types import JoinColumn
 from headrace.expressions import NWayPredicate
 from headrace.expressions.nway_predicates import KeyClass
 from headrace.kernels.joins.equijoin import concat_runs
-from headrace.kernels.joins.nway_probe import nway_join
-from headrace.kernels.joins.probe_order import ProbeCounts
+from headrace.kernels.joins.nway_probe import kind_of_probe, nway_join
+from headrace.kernels.joins.probe_order import ProbeCounts, choose_order, order_cost
 from headrace.kernels.joins.probed_tuples import ProbedBlock
 from headrace.kernels.joins.stored_orders import KeyColumns, with_orders, without_orders
 from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot
@@ -52,7 +52,7 @@ from headrace.routing.hashing import HASH, hash_rows
 from headrace.state.blocks import Block
 from headrace.support.event_time import move_back
 
-PROBES = "probes"  # the note with the counts of probes
+PROBES, ROWS = "probes", "rows"  # the notes with the counts of probes, and with the tuples of each alias in all slots
 
 
 @dataclass(frozen=True)
@@ -217,13 +217,30 @@ class NWayJoinOperator(AppendingOperator):
 
     def merge_notes(self, before: Mapping[str, Any] | None, notes: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the counts of probes of all slots, added to those of earlier epochs, which fade."""
-        found = ProbeCounts.from_json((before or {}).get(PROBES, {})).faded() if notes else None
-        if found is None:
+        if not notes:
             return dict(before or {})
+        found = _counts(before or {}).faded()
         for noted in notes:
-            for probe, counts in ProbeCounts.from_json(noted[PROBES]).items():
+            for probe, counts in _counts(noted).items():
                 found.add(probe, *counts)
-        return {PROBES: found.to_json()}
+        rows = [sum(each) for each in zip(*(noted[ROWS] for noted in notes), strict=True)]
+        return {PROBES: found.to_json(), ROWS: rows}
+
+    def orders(self, notes: Mapping[str, Any]) -> dict[str, str]:
+        counts = _counts(notes)
+        if not counts.rows:
+            return {}
+        orders = (
+            choose_order(start, len(self.aliases), counts, lambda probe: kind_of_probe(self, probe, counts.rows))
+            for start in range(len(self.aliases))
+        )
+        texts = (", ".join(self.aliases[alias] for alias in order) for order in orders)
+        return dict(zip(self.aliases, texts, strict=True))
+
+    def order_cost(self, what: str, order: str, notes: Mapping[str, Any]) -> float:
+        counts, places = _counts(notes), [self.aliases.index(alias) for alias in order.split(", ")]
+        start = self.aliases.index(what)
+        return order_cost(start, places, counts, lambda probe: kind_of_probe(self, probe, counts.rows))
 
     # --- its work ------------------------------------------------------------------------------------------------------
 
@@ -247,11 +264,11 @@ class NWayJoinOperator(AppendingOperator):
             return
         old = [list(self._old(slot, side, new)) for side in range(len(self.aliases))]
         slot.count(read=sum(block.table.num_rows for blocks in old for block in blocks))
-        known, found = ProbeCounts.from_json(slot.notes.get(PROBES, {})), ProbeCounts()
+        known, found = _counts(slot.notes), ProbeCounts()
         for table in nway_join(self, new, old, known, found, lambda pairs: slot.count(pairs=pairs)):
             yield 0, table
         if found.counts:
-            slot.note(**{PROBES: found.to_json()})
+            slot.note(**{PROBES: found.to_json(), ROWS: found.rows})
 
     def _new(self, slot: Slot, side: int) -> Iterator[ProbedBlock]:
         """Yield the tuples of an alias that arrived, as one block."""
@@ -295,6 +312,10 @@ class NWayJoinOperator(AppendingOperator):
     @property
     def summary(self) -> str:
         return nodes.nway_join_summary(self.aliases, self.on.text, self.windows)
+
+
+def _counts(notes: Mapping[str, Any]) -> ProbeCounts:
+    return ProbeCounts(ProbeCounts.from_json(notes.get(PROBES, {})).counts, list(notes.get(ROWS, [])))
 
 
 def _one_leads(windows: Sequence[float]) -> float:

@@ -114,7 +114,8 @@ def nway_join(
     fresh, past: by alias, the tuples that arrived in this epoch, and those of the state.
     known: the counts of earlier epochs, by which orders are chosen at first. found: receives the counts of this epoch.
     """
-    counts = ProbeCounts(dict(known.counts))
+    counts = ProbeCounts(dict(known.counts), known.rows)
+    found.rows = [sum(block.table.num_rows for block in [*new, *old]) for new, old in zip(fresh, past, strict=True)]
     for alias in range(len(spec.aliases)):
         yield from NWayProbe(spec, probed_aliases(alias, fresh, past), counts, found, count).results(alias)
 
@@ -127,6 +128,47 @@ def probed_aliases(
         ProbedTuples(new if alias == start else old if alias < start else [*old, *new])
         for alias, (new, old) in enumerate(zip(fresh, past, strict=True))
     ]
+
+
+def best_lookup(spec: NWaySpec, bound: frozenset[int], alias: int) -> Lookup | None:
+    """Return the best way to look up an alias by equal columns of bound aliases; None: there is no equality."""
+    equal = {
+        key.column(alias): (key.type, next((at, name) for at, name in key.columns if at in bound))
+        for key in spec.on.keys
+        if alias in key.aliases and bound.intersection(key.aliases)
+    }
+    stored = spec.stored_key(alias)
+    if stored is not None and all(name in equal for name in stored.columns):
+        return Lookup(stored, tuple(equal[name][1] for name in stored.columns))
+    return next((Lookup(KeyColumns((name,), (kind,)), (given,)) for name, (kind, given) in sorted(equal.items())), None)
+
+
+def bands_along(spec: NWaySpec, bound: frozenset[int], alias: int) -> list[tuple[str, AliasColumn, AliasColumn, float]]:
+    """Return (column of the alias, low and high end among bound aliases, width) of the bands to search along."""
+    found = []
+    for band in (part.band for part in spec.on.safe if part.band is not None):
+        if band.point[0] == alias and band.low[0] in bound:
+            found.append((band.point[1], band.low, band.high, band.width))
+        if band.low == band.high and band.low[0] == alias and band.point[0] in bound:
+            found.append((band.low[1], band.point, band.point, band.width))
+    return found
+
+
+def decided_parts(spec: NWaySpec, bound: frozenset[int], alias: int) -> list[Conjunct]:
+    """Return the conjuncts that cannot fail and that become decidable with one more alias."""
+    whole = bound | {alias}
+    return [
+        part
+        for part in spec.on.safe
+        if part.aliases <= whole and (alias in part.aliases or not (bound or part.aliases))
+    ]
+
+
+def kind_of_probe(spec: NWaySpec, probe: Probe, rows: Sequence[int]) -> ProbeKind:
+    """Return what is known of a probe before it was ever made. rows: the tuples of each alias."""
+    lookup, bands = (of(spec, probe.bound, probe.alias) for of in (best_lookup, bands_along))
+    decides = bool(decided_parts(spec, probe.bound, probe.alias))
+    return ProbeKind(lookup is not None or bool(bands), decides, rows[probe.alias])
 
 
 class NWayProbe:
@@ -145,9 +187,12 @@ class NWayProbe:
         """Yield the results of the new tuples of an alias."""
         if not all(tuples.rows for tuples in self.tuples):
             return
+        rows = self.counts.rows or [tuples.rows for tuples in self.tuples]
         begin, many = 0, MOST_SEEDS if self.counts.knows(start) else FIRST_SEEDS
         while begin < self.tuples[start].rows:
-            order = choose_order(start, len(self.tuples), self.counts, self.kind_of)
+            order = choose_order(
+                start, len(self.tuples), self.counts, lambda probe: kind_of_probe(self.spec, probe, rows)
+            )
             end = min(begin + many, self.tuples[start].rows)
             for complete in self._completed(self._seeds(start, begin, end), order):
                 yield from self._emitted(complete)
@@ -211,7 +256,7 @@ class NWayProbe:
 
     def _candidates(self, begun: Combinations, alias: int) -> Iterator[tuple[Numbers, Numbers, Numbers]]:
         """Yield (number of a combination, tuple of the alias, its time) for all that can belong together, in batches."""
-        lookup = self.lookup(frozenset(begun.rows), alias)
+        lookup = best_lookup(self.spec, frozenset(begun.rows), alias)
         ranges = self._by_key(begun, alias, lookup) if lookup is not None else self._nearest(begun, alias)
         for each in ranges:
             yield from each
@@ -243,7 +288,7 @@ class NWayProbe:
     def _nearest(self, begun: Combinations, alias: int) -> list[BlockRanges]:
         """Return the fewest candidates that a search along the time, or along the number of a band, finds."""
         found = self.tuples[alias].between(begun.latest - self.spec.windows[alias], begun.until)
-        for column, low, high, width in self.bands(frozenset(begun.rows), alias):
+        for column, low, high, width in bands_along(self.spec, frozenset(begun.rows), alias):
             near = self._near(begun, alias, column, (low, high), width)
             if near is not None and sum(each.candidates for each in near) < sum(each.candidates for each in found):
                 found = near
@@ -267,38 +312,8 @@ class NWayProbe:
 
     # --- the predicate -------------------------------------------------------------------------------------------------
 
-    def lookup(self, bound: frozenset[int], alias: int) -> Lookup | None:
-        """Return the best way to look up an alias by equal columns of bound aliases; None: there is no equality."""
-        equal = {
-            key.column(alias): (key.type, next((at, name) for at, name in key.columns if at in bound))
-            for key in self.spec.on.keys
-            if alias in key.aliases and bound.intersection(key.aliases)
-        }
-        stored = self.spec.stored_key(alias)
-        if stored is not None and all(name in equal for name in stored.columns):
-            return Lookup(stored, tuple(equal[name][1] for name in stored.columns))
-        return next(
-            (Lookup(KeyColumns((name,), (kind,)), (given,)) for name, (kind, given) in sorted(equal.items())), None
-        )
-
-    def bands(self, bound: frozenset[int], alias: int) -> list[tuple[str, AliasColumn, AliasColumn, float]]:
-        """Return (column of the alias, low and high end among bound aliases, width) of the bands to search along."""
-        found = []
-        for band in (part.band for part in self.spec.on.safe if part.band is not None):
-            if band.point[0] == alias and band.low[0] in bound:
-                found.append((band.point[1], band.low, band.high, band.width))
-            if band.low == band.high and band.low[0] == alias and band.point[0] in bound:
-                found.append((band.low[1], band.point, band.point, band.width))
-        return found
-
     def _decided(self, bound: frozenset[int], alias: int) -> list[Conjunct]:
-        """Return the conjuncts that cannot fail and that become decidable with one more alias."""
-        whole = bound | {alias}
-        return [
-            part
-            for part in self.spec.on.safe
-            if part.aliases <= whole and (alias in part.aliases or not (bound or part.aliases))
-        ]
+        return decided_parts(self.spec, bound, alias)
 
     def _satisfying(self, found: Combinations, parts: Sequence[Conjunct]) -> Combinations:
         """Return the combinations for which all these conjuncts are true."""
@@ -362,13 +377,6 @@ class NWayProbe:
         ts = np.minimum.reduce([np.asarray(table.column("ts").cast(pa.int64())) for table in taken.values()])
         columns = [pa.array(ts).cast(TS_TYPE), *(taken[places[c.side]].column(c.source) for c in self.spec.columns)]
         return in_schema(pa.table(columns, names=self.spec.schema.names), self.spec.schema)
-
-    def kind_of(self, probe: Probe) -> ProbeKind:
-        return ProbeKind(
-            self.lookup(probe.bound, probe.alias) is not None or bool(self.bands(probe.bound, probe.alias)),
-            bool(self._decided(probe.bound, probe.alias)),
-            self.tuples[probe.alias].rows,
-        )
 
     def _note(self, probe: Probe, before: int, candidates: int, after: int) -> None:
         for counts in (self.found, self.counts):

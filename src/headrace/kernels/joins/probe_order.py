@@ -47,9 +47,10 @@ class ProbeKind:
 
 @dataclass
 class ProbeCounts:
-    """Combinations before probes, their candidates, and the combinations after them."""
+    """Combinations before probes, their candidates, and the combinations after them; and the tuples of each alias."""
 
     counts: dict[Probe, list[float]] = field(default_factory=dict)
+    rows: list[int] = field(default_factory=list)  # empty: unknown
 
     def add(self, probe: Probe, before: float, candidates: float, after: float) -> None:
         known = self.counts.setdefault(probe, [0.0, 0.0, 0.0])
@@ -91,9 +92,10 @@ class ProbeCounts:
         return min([candidates, *(each for each, _ in known)]), min([matches, *(each for _, each in known)])
 
 
-def choose_order(
-    start: int, aliases: int, counts: ProbeCounts, kind_of: Callable[[Probe], ProbeKind]
-) -> tuple[int, ...]:
+KindOf = Callable[[Probe], ProbeKind]
+
+
+def choose_order(start: int, aliases: int, counts: ProbeCounts, kind_of: KindOf) -> tuple[int, ...]:
     """Return the order in which the other aliases are probed for tuples of the alias `start`."""
     costs: dict[frozenset[int], tuple[float, tuple[int, ...]]] = {frozenset(range(aliases)): (1.0, ())}
 
@@ -103,9 +105,21 @@ def choose_order(
         return costs[bound]
 
     def continued(bound: frozenset[int], alias: int) -> tuple[float, tuple[int, ...]]:
-        probe = Probe(bound, alias)
-        candidates, matches = counts.per_combination(probe, kind_of(probe))
         cost, order = cheapest(bound | {alias})
-        return 1.0 + candidates + matches * cost, (alias, *order)
+        return _cost(Probe(bound, alias), cost, counts, kind_of), (alias, *order)
 
     return cheapest(frozenset([start]))[1]
+
+
+def order_cost(start: int, order: Sequence[int], counts: ProbeCounts, kind_of: KindOf) -> float:
+    """Return the cost of an order for one tuple of the alias `start`."""
+    cost = 1.0
+    for place in reversed(range(len(order))):
+        cost = _cost(Probe(frozenset([start, *order[:place]]), order[place]), cost, counts, kind_of)
+    return cost
+
+
+def _cost(probe: Probe, further: float, counts: ProbeCounts, kind_of: KindOf) -> float:
+    """Return the cost of a probe for one combination. further: that of the probes after it, for one match."""
+    candidates, matches = counts.per_combination(probe, kind_of(probe))
+    return 1.0 + candidates + matches * further

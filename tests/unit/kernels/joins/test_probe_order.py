@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from headrace.kernels.joins.probe_order import KEPT, Probe, ProbeCounts, ProbeKind, choose_order
+from headrace.kernels.joins.probe_order import KEPT, Probe, ProbeCounts, ProbeKind, choose_order, order_cost
 
 
 def probe(bound: str, alias: int) -> Probe:
@@ -66,3 +66,11 @@ def test_every_alias_is_probed_once(aliases: int) -> None:
     for start in range(aliases):
         order = choose_order(start, aliases, ProbeCounts(), lambda probe: indexed(probe.alias))
         assert sorted([start, *order]) == list(range(aliases))
+
+
+def test_the_chosen_order_costs_least() -> None:
+    counts = counted(p0_1=(10, 30, 20), p0_2=(10, 10, 5), p0_3=(10, 90, 80), p02_1=(10, 4, 4), p01_2=(5, 1, 1))
+    orders = [(1, 2, 3), (1, 3, 2), (2, 1, 3), (2, 3, 1), (3, 1, 2), (3, 2, 1)]
+    costs = {order: order_cost(0, order, counts, lambda probe: indexed()) for order in orders}
+    assert choose_order(0, 4, counts, lambda probe: indexed()) == min(costs, key=lambda order: (costs[order], order))
+    assert costs[1, 2, 3] == pytest.approx(1 + 3 + 2 * (1 + 0.2 + 0.2 * (1 + 1 + 1)))
