@@ -49,8 +49,8 @@ def print_decisions(checkpoint: Path, console: Console, *, json: bool = False) -
         reason = Text(printable(each["reason"]), "dim")  # may quote a key
         console.print(Padding(reason, (0, 0, 0, widths[0] + 2), expand=False))
     console.print(
-        "expected, found: the load of the busiest slot after the change (for splitters: their time; for probes: lookups and"
-        " candidates of a new tuple), relative to before",
+        "expected, found: the load of the busiest slot after the change (splitters: their time; probes: a tuple's work),"
+        " relative to before",
         style="dim",
     )
 

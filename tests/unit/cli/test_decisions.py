@@ -40,8 +40,8 @@ def test_decisions_are_readable_at_80_columns(monkeypatch: pytest.MonkeyPatch) -
         " 1024  aggregate-1  splitters    0.53 x          4 to 6",
         "       120,000 and 4,000 tuples an epoch, 640,000 and 21,000 held, of which the",
         "       busiest slot reads half",
-        "expected, found: the load of the busiest slot after the change (for splitters:",
-        "their time), relative to before",
+        "expected, found: the load of the busiest slot after the change (splitters: their",
+        "time; probes: a tuple's work), relative to before",
     ]
 
 
