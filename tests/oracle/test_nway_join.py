@@ -16,7 +16,6 @@ import pytest
 import headrace as hr
 from headrace.columnar import arrow
 from headrace.compile import STRATEGIES, compile_query
-from headrace.compile.bind import with_routers
 from headrace.compile.subqueries import Plan
 from headrace.errors import DataError, ExpressionError, HeadraceError, QueryError, QueryTypeError
 from headrace.kernels.joins import nway_probe, pairs, stored_orders
@@ -153,7 +152,8 @@ def test_any_key_may_decide_the_slots(seed: int) -> None:
     chosen = case.query.plan(slots=5, figures=rates).subqueries[-1]
 
     def plan(query: Stream, slots: int) -> Plan:
-        return with_routers(query.plan(slots=slots), dict.fromkeys(chosen.members, chosen.router))
+        own = query.plan(slots=slots)
+        return replace(own, subqueries=(*own.subqueries[:-1], replace(own.subqueries[-1], router=chosen.router)))
 
     arrived = cut(case.tables, 4, seed)
     assert counted(drive(case.query, arrived, seed, reopen=0.5, plans=plan)) == case.answer(arrived)

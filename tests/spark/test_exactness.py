@@ -127,7 +127,7 @@ def test_the_key_that_a_sample_chose_for_a_join_is_kept(spark: Any, tmp_path: Pa
     stop_and_start(spark, Case(query, tables, frozenset()), tmp_path, 1)
     with StateStore.open(tmp_path / "checkpoint" / "state", read_only=True) as store:
         assert store.last is not None
-        assert store.last.query["routers"]["nway-join-1"]["columns"] == ["b.s = c.s"]
+        assert store.last.query["grouped"]["nway-join-1"] == [["__everywhere", "k"], ["s"], ["s"]]
 
 
 # --- start, stop, start again ----------------------------------------------------------------------------------------

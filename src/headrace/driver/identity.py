@@ -89,7 +89,7 @@ def check_source_places(
 def _grouped(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:
     """Return the columns by which the state of operators is grouped. Rows that are found by a number have no groups."""
     stateful = [o for o in plan.operators if o.state is not StateKind.NONE and not o.arranged_by_number(0)]
-    return {o.name: [list(grouping.columns) for grouping in o.groupings] for o in stateful}
+    return {o.name: [list(grouping.described) for grouping in o.groupings] for o in stateful}
 
 
 def _held(plan: p.PhysicalPlan) -> dict[str, list[list[str]]]:

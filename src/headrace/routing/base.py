@@ -59,6 +59,11 @@ class Grouping(ABC):
     def numbered(self) -> bool:
         """Return whether state stores a number for each tuple, in the column `__n`, by which other rows refer to it."""
 
+    @property
+    def described(self) -> tuple[str, ...]:
+        """Return what a manifest stores of the grouping, by which a restarted run recognises it."""
+        return self.columns
+
     @abstractmethod
     def groups(self, table: pa.Table, total: int) -> Groups:
         """Return the group of every tuple: 0 .. total - 1, or `NOWHERE`, or `EVERYWHERE`."""

@@ -19,6 +19,7 @@ from headrace.routing.by_hash import EvenRouter
 from headrace.support import validators
 
 MOST_INPUTS = 64
+ALL_SLOTS = "__everywhere"  # stands before the columns in a manifest; no column has this name
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,15 @@ class EverywhereGrouping(Grouping):
         return bool(self.columns)
 
     @property
+    def described(self) -> tuple[str, ...]:
+        return (ALL_SLOTS, *self.columns)
+
+    @property
     def keeps_hash(self) -> bool:
         return bool(self.columns)
 
     def groups(self, table: pa.Table, total: int) -> Groups:
         return np.full(table.num_rows, EVERYWHERE, dtype=np.int32)
-
-    def reach(self, table: pa.Table, groups: Groups) -> int:
-        return 0
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,6 @@ class PartHashRouter(EvenRouter):
         "everywhere": validators.list_of(validators.whole(0, MOST_INPUTS - 1)),
     }
     adapts: ClassVar[Adaptation] = Adaptation.PLACE
-    chosen: ClassVar[bool] = True  # several keys may serve, and the groups of the state are those of one of them
 
     @property
     def way(self) -> tuple[Any, ...]:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from headrace import plan as p
 from headrace.compile import CompiledQuery, Held
 from headrace.compile.bind import LayoutChooser, bind_plan, other_routers
 from headrace.compile.subqueries import Plan
 from headrace.errors import HeadraceError, QueryError
+from headrace.operators.base import Operator
 from headrace.plan.figures import Figures
+from headrace.routing import Router
 from headrace.tools.calibrate import calibrate, sample_bounds
+
+Grouped = Mapping[str, Sequence[Sequence[str]]]  # by operator and input, from a manifest
 
 SAMPLED_TUPLES = 5_000  # tuples sampled from each source to find the distribution of a band join's values
 
@@ -30,10 +35,11 @@ def choose_plan(
     slots: int,
     plan: Plan | None = None,
     held: Held | None = None,
+    grouped: Grouped | None = None,
 ) -> ChosenPlan:
     """Choose the plan of a run: the given plan, or the one that the compiler prefers.
 
-    held: the columns in existing state.
+    held, grouped: the columns in existing state, and how the state is grouped.
     """
     if plan is not None:
         if plan.slots > slots:
@@ -45,10 +51,35 @@ def choose_plan(
     shown = query.plan(strategy, slots, figures)
     known = query.physical(strategy).by_name  # operators that prepare the input of a subquery have separate routers
     wanted = [(known[name], s.router) for s in shown.subqueries for name in s.members if name in known]
+    kept = _routers_of_state(known, grouped or {}, slots)
+    shown = _with_routers(shown, kept)
+    wanted = [(operator, kept.get(operator.name, router)) for operator, router in wanted]
     physical = query.physical(strategy, routers=other_routers(wanted), held=held)
     if strategy == "operator" and figures is not None:  # slots are assigned by share
         return ChosenPlan(*bind_plan(shown, query, held), shown)
     return ChosenPlan(physical, None, shown)
+
+
+def _routers_of_state(known: Mapping[str, Operator], grouped: Grouped, slots: int) -> dict[str, Router]:
+    """Return, for the operators whose router their state keeps, the router that groups tuples as the state is grouped."""
+    found = {}
+    for operator in (known[name] for name in grouped if name in known and known[name].needs_rates):
+        for router in operator.routing_options(slots, Figures()):
+            other = operator.routed(router)
+            if other and [list(grouping.described) for grouping in other.groupings] == list(grouped[operator.name]):
+                found[operator.name] = router
+    return found
+
+
+def _with_routers(plan: Plan, routers: Mapping[str, Router]) -> Plan:
+    """Return the plan with the routers by which existing state is grouped."""
+    named = {name: subquery for subquery in plan.subqueries for name in subquery.members if name in routers}
+    changed = {
+        subquery.name: replace(subquery, router=routers[name], rejected=())
+        for name, subquery in named.items()
+        if subquery.router.way != routers[name].way
+    }
+    return replace(plan, subqueries=tuple(changed.get(each.name, each) for each in plan.subqueries))
 
 
 def _sampled(query: CompiledQuery, strategy: str, slots: int) -> Figures | None:

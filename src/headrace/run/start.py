@@ -187,7 +187,8 @@ def _start_on_checkpoint(
         started = compare.start_on_state(store, query, options.order, options.labels)
         roots = started.compiled.roots
         sources = nodes.named_sources(*roots)
-        deployed = choose_plan(started.compiled, options.strategy, options.slots, options.plan, started.held)
+        grouped = store.last.query["grouped"] if store.last is not None else None
+        deployed = choose_plan(started.compiled, options.strategy, options.slots, options.plan, started.held, grouped)
         sinks_by_result: dict[str, AnySink] = dict(zip(deployed.physical.results, result_sinks, strict=True))
         started.check_sinks(sinks_by_result)
         sinks_by_result |= rejects_sinks(deployed.physical, options.late, store.last)
