@@ -1,6 +1,6 @@
 """A join of three streams beside a chain of two joins that has the same answer.
 
-    python benchmarks/nway.py [--rows 20000] [--epochs 12] [--queries one-key,rare,two-keys,band]
+    python benchmarks/nway.py [--rows 20000] [--epochs 12] [--queries one-key,rare,two-keys,band,refined]
 
 Each query runs in this process, without Spark: epochs of --step seconds with --rows tuples of each stream, over windows of
 60 seconds that fill up. A line has the results, tuples per second, CPU seconds per million tuples and bytes of state.
@@ -11,6 +11,8 @@ of the first two.
     rare      the same, with eight matches in the second stream, and a third stream that has a hundredth of the tuples
     two-keys  a.id = b.id and b.part = c.part, with eight matches in each
     band      numbers that are near each other
+    refined   every tuple has 32 matches in each other stream, but few pairs of the first two satisfy a further condition;
+              the chain stores these pairs, and the join finds them again for each tuple of the third stream
 """
 
 from __future__ import annotations
@@ -73,6 +75,7 @@ def workloads(rows: int, step: int) -> list[Workload]:
         Workload("rare", one_key, *equal, max(1, window // 8), 1, 0.01),
         Workload("two-keys", "a.id = b.id and b.part = c.part", "l.id = r.id", "l.r_part = r.part", max(1, window // 8), max(1, window // 8), 1.0),
         Workload("band", f"abs(a.x - b.x) <= {near} and abs(b.x - c.x) <= {near}", f"abs(l.x - r.x) <= {near}", f"abs(l.r_x - r.x) <= {near}", 1, 1, 1.0),
+        Workload("refined", f"{one_key} and a.x + b.x < 0.05", "l.id = r.id and l.x + r.x < 0.05", equal[1], max(1, window // 32), 1, 1.0),
     ]  # fmt: skip
 
 
@@ -105,7 +108,7 @@ def main() -> None:
     parser.add_argument("--rows", type=int, default=20_000, help="tuples of a stream in an epoch")
     parser.add_argument("--step", type=int, default=5, help="seconds of event time of an epoch")
     parser.add_argument("--epochs", type=int, default=12, help="epochs that are measured, after one window of others")
-    parser.add_argument("--queries", default="one-key,rare,two-keys,band")
+    parser.add_argument("--queries", default="one-key,rare,two-keys,band,refined")
     given = parser.parse_args()
     for work in workloads(given.rows, given.step):
         if work.name in given.queries.split(","):

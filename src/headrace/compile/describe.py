@@ -114,8 +114,13 @@ class _Describer:
             members=tuple(operator.name for operator in group),
             numbers=numbers,
             rejected=tuple(_beside(option, taken.numbers, numbers, slots) for option in rejected),
-            meets=tuple(map(public_text, [*(o.pairing for o in group if o.pairing), *_found(self._behind(group))])),
+            meets=tuple(map(public_text, [*self._pairings(group), *_found(self._behind(group))])),
         )
+
+    def _pairings(self, group: Sequence[Operator]) -> list[str]:
+        """Return how joins find their matches, and what other ways to write them would cost."""
+        texts = ((o.pairing or "", o.alternative(self.expected.loads[o.name])) for o in group)
+        return [text for each in texts for text in each if text]
 
     def _behind(self, group: Sequence[Operator]) -> list[p.Step]:
         named = {operator.name for operator in group}

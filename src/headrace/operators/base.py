@@ -390,6 +390,10 @@ class Operator(ABC):
         """Return how a join finds its pairs; None for other operators."""
         return None
 
+    def alternative(self, load: OperatorLoad) -> str:
+        """Return what another way to write the query would cost, for comparison; empty: there is none."""
+        return ""
+
     @property
     def one_slot_reason(self) -> str:
         """Return why one slot runs the operator whatever the number of slots; empty: it does not."""

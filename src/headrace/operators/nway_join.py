@@ -258,6 +258,20 @@ class NWayJoinOperator(AppendingOperator):
     def predicate(self) -> str:
         return self.on.text
 
+    def alternative(self, load: OperatorLoad) -> str:
+        """Return what a chain of joins of two streams would cost, if pairs are as many as tuples of the faster stream."""
+        if len(self.aliases) < 3:
+            return ""
+        rates, windows = list(load.arriving), [window / 1e6 for window in self.windows]
+        pairs, within, sent, held = rates[0], windows[0], 0.0, 0.0
+        for rate, window in zip(rates[1:], windows[1:], strict=True):
+            sent, held = sent + pairs + rate, held + pairs * within + rate * window
+            pairs, within = max(pairs, rate), max(within, window)
+        return (
+            f"a chain of {len(rates) - 1} joins of two streams would send about {sent:,.0f} tuples/s and hold {held:,.0f},"
+            " if each tuple of the faster side has one match"
+        )
+
     def run(self, slot: Slot) -> Results:
         new = [list(self._new(slot, side)) for side in range(len(self.aliases))]
         if not any(new):

@@ -146,6 +146,9 @@ def test_a_join_of_several_streams_shows_its_ways_to_route() -> None:
     a, b, c = (hr.testing.source(name, {"k": "int64", "x": "double"}) for name in "abc")
     shared = hr.join({"a": a, "b": b, "c": c}, on="a.k = b.k and b.k = c.k", within="10 seconds")
     assert "chosen: hash of a.k = b.k = c.k" in shared.explain(slots=4)
+    assert "a chain of 2 joins of two streams would send about 4,000 tuples/s and hold 40,000" in shared.explain(
+        slots=4
+    )
     two = hr.join({"a": a, "b": b, "c": c}, on="a.k = b.k and b.x = c.x", within="10 seconds")
     assert "chosen: hash of a.k = b.k, the other streams to every slot" in two.explain(slots=4)
     assert "rejected: hash of b.x = c.x, the other streams to every slot" in two.explain(slots=4)

@@ -30,7 +30,7 @@ from headrace.columnar.duck import quote
 from headrace.columnar.types import TS_TYPE, JoinColumn
 from headrace.expressions import NWayPredicate
 from headrace.expressions.nway_predicates import AliasColumn, Conjunct
-from headrace.kernels.joins.pairs import Count
+from headrace.kernels.joins.pairs import MOST_PAIRS, Count
 from headrace.kernels.joins.probe_order import Probe, ProbeCounts, ProbeKind, choose_order
 from headrace.kernels.joins.probed_tuples import SLACK, BlockRanges, ProbedBlock, ProbedTuples, as_doubles
 from headrace.kernels.joins.stored_orders import KeyColumns
@@ -224,10 +224,12 @@ class NWayProbe:
         decided = self._decided(bound, alias)
         candidates, after = 0, 0
         for longer, of in self._together(begun, alias):
-            found = self._satisfying(longer, decided)
-            candidates, after = candidates + of, after + len(found)
-            if len(found):
-                yield found
+            candidates += of
+            for some in self._batches(len(longer)):
+                found = self._satisfying(longer.part(some.start, some.stop), decided)
+                after += len(found)
+                if len(found):
+                    yield found
         self.count(candidates)
         self._note(Probe(bound, alias), len(begun), candidates, after)
 
@@ -365,7 +367,7 @@ class NWayProbe:
     def _batches(self, rows: int) -> Iterator[slice]:
         """Return slices of combinations whose tuples fit in memory. A combination is as long as all of its tuples."""
         size = sum(arrow.row_bytes(tuples.table) for tuples in self.tuples if tuples.table is not None)
-        most = max(1, arrow.MOST_TABLE_BYTES // size)
+        most = min(max(1, arrow.MOST_TABLE_BYTES // size), MOST_PAIRS)
         return (slice(start, start + most) for start in range(0, rows, most))
 
     def _results(self, found: Combinations) -> pa.Table:
