@@ -99,8 +99,7 @@ class _Describer:
         name = self.names[self.leaders[leader.name]]
         first, slots = self.draft.confined.get(name, (0, self.draft.slots))
         taken, *rejected = self.options(leader, slots)
-        if leader.one_slot_reason and slots > 1:
-            texts.append(f"in one slot: {leader.one_slot_reason}")
+        texts += [operator.routing_note for operator in group if operator.routing_note and slots > 1]
         numbers = self._numbers(group, inside, slots)
         return Subquery(
             name,

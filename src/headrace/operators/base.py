@@ -395,8 +395,8 @@ class Operator(ABC):
         return ""
 
     @property
-    def one_slot_reason(self) -> str:
-        """Return why one slot runs the operator whatever the number of slots; empty: it does not."""
+    def routing_note(self) -> str:
+        """Return what users should know about the operator's slots beside its router; empty: nothing."""
         return ""
 
     @property

@@ -216,13 +216,9 @@ class CountJoinOperator(JoinOperator):
         return f"join on {' '.join(self.text.split())} last {self.n1}, {self.n2}"
 
     @property
-    def pairing(self) -> str:
+    def routing_note(self) -> str:
         within = SUBSTREAM in self.schemas[0].names
-        return (
-            super().pairing
-            if within
-            else f"{super().pairing}; slots first number the tuples, each in a stretch of ts (tuples of one ts share a slot)"
-        )
+        return "" if within else "slots first number the tuples, each in a stretch of ts; tuples of one ts share a slot"
 
     @property
     def owner(self) -> str:

@@ -218,10 +218,13 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     @property
     def pairing(self) -> str:
-        found = pairing_method(self.on, in_time=self.time_window is not None)
+        return pairing_method(self.on, in_time=self.time_window is not None)
+
+    @property
+    def routing_note(self) -> str:
         if self.band and not self.bounds:
-            return f"{found}; ranges of {self.band.along} can replace the grid once tuples have arrived"
-        return found
+            return f"ranges of {self.band.along} can replace a grid once tuples have arrived"
+        return ""
 
     @property
     def predicate(self) -> str:

@@ -29,8 +29,8 @@ class KeyedOperator(Operator):
         return [self.router, OneSlotRouter()] if self.key_texts else [self.router]
 
     @property
-    def one_slot_reason(self) -> str:
-        return "" if self.key_texts else "without a key, all tuples are one group"
+    def routing_note(self) -> str:
+        return "" if self.key_texts else "in one slot, because all tuples are one group without a key"
 
     @property
     def key_texts(self) -> tuple[str, ...]:

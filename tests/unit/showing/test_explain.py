@@ -101,13 +101,18 @@ def test_sources_without_names_are_called_alike_everywhere() -> None:
     assert "source source-1 " in first and "source source-2 " in second
 
 
-def test_a_count_join_says_which_part_of_it_has_one_slot() -> None:
-    a, b = (hr.testing.source(name, {"k": "int64"}) for name in "ab")
-    everywhere = "one slot first numbers all tuples of both streams"
+def test_explain_says_how_tuples_are_taken_in_sequence() -> None:
+    a, b = (hr.testing.source(name, {"k": "int64", "x": "double"}) for name in "ab")
+    stretches = "slots first number the tuples, each in a stretch of ts; tuples of one ts share a slot"
     joined = a.join(b, on="l.k = r.k", last=5)
-    assert f"pairs: index, looked up by their key; {everywhere}" in joined.explain(slots=4)
+    assert stretches in joined.explain(slots=4) and stretches not in joined.explain(slots=1)
     split = a.union(b).split(4, by=["k"]).each(lambda s: s.join(s, on="l.k = r.k", last=5))
-    assert everywhere not in split.explain(slots=4)
+    assert stretches not in split.explain(slots=4)
+    alone = "in one slot, because all tuples are one group without a key"
+    assert alone in a.aggregate(last=3, n="count(*)").explain(slots=4)
+    assert alone not in a.aggregate(by="k", last=3, n="count(*)").explain(slots=4)
+    near = a.join(b, on="abs(l.x - r.x) < 1", within="5 seconds")
+    assert "ranges of r.x can replace a grid once tuples have arrived" in near.explain(slots=4)
 
 
 def test_a_chain_of_joins_is_told_of_joins_of_several_streams() -> None:
