@@ -21,6 +21,7 @@ from headrace.reference import reference
 from headrace.routing import BOTH, Layout, Ranges
 from headrace.routing.by_range import SortedRows
 from headrace.stream import Stream
+from headrace.task.outlet import Outlet
 from headrace.task.slots import EpochSlot
 from headrace.task.stretch_counts import StretchCounts
 from headrace.testing import LocalRun, table_stream
@@ -103,16 +104,21 @@ def test_the_stretches_that_a_run_chooses_do_too(seed: int, tmp_path: Path) -> N
 
 
 def loses_a_stretch(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StretchCounts, "before", lambda self, operator, side, stretch: 0)
+    patch.setattr(StretchCounts, "total", lambda self, operator, side: 0)
 
 
 def counts_what_is_relayed_twice(patch: pytest.MonkeyPatch) -> None:
-    def merge(self: StretchCounts, other: StretchCounts) -> None:
-        for operator, counts in other.of.items():
-            known = self.of.setdefault(operator, {})
-            known.update({f"{len(known) + n}": each for n, each in enumerate(counts.values())})
+    """Every slot of the next stage passes the counts for later stages on, not one."""
 
-    patch.setattr(StretchCounts, "merge", merge)
+    def everything(self: Outlet, slot: int) -> StretchCounts:
+        return StretchCounts({**self._stretches.of, **stretches_for(self, slot).of})
+
+    stretches_for = Outlet._stretches_for
+    patch.setattr(Outlet, "_stretches_for", everything)
+
+
+def forgets_what_is_relayed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Outlet, "pass_on", lambda self, stretches: None)
 
 
 def forgets_what_waits(patch: pytest.MonkeyPatch) -> None:
@@ -130,7 +136,14 @@ def divides_one_time(patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    "canary", [loses_a_stretch, counts_what_is_relayed_twice, forgets_what_waits, divides_one_time]
+    "canary",
+    [
+        loses_a_stretch,
+        counts_what_is_relayed_twice,
+        forgets_what_is_relayed,
+        forgets_what_waits,
+        divides_one_time,
+    ],
 )
 def test_a_fault_is_found(canary: Callable[[pytest.MonkeyPatch], None], tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:

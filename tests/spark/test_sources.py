@@ -161,6 +161,16 @@ def test_static_sources_alone_come_to_an_end_and_close_the_checkpoint(spark, tmp
         counted.start(sink, checkpoint=tmp_path / "ckpt")
 
 
+@pytest.mark.smoke
+def test_a_static_source_that_cannot_be_read_fails_as_a_job_of_the_epoch(spark):
+    """The sample for the first stretches of an ordered stage must not raise the error of Spark itself."""
+    frame = spark.sql("select cast(assert_true(id < 3) as timestamp) as at, id from range(5)")
+    assert dataframes.sample_times(frame, "at") == []
+    stream = hr.stream(frame, time="at")
+    with pytest.raises(hr.HeadraceError, match="the Spark job of this epoch failed"):
+        stream.join(stream, on="l.id = r.id", last=3).collect(slots=1)
+
+
 def test_an_ordered_sink_delivers_by_ts_across_epochs(spark, tmp_path):
     for number, seconds in enumerate([(1, 3, 2), (5, 4, 6), (9, 8, 7), (20,)]):
         add_file(tmp_path / "a", number, rows(*seconds))

@@ -22,6 +22,7 @@ from headrace.routing import Ranges
 MOST_SAMPLED = 2_048  # numbers that a sample keeps
 EXTENT_FADE = 0.8  # factor of the remembered extent after each epoch
 Numbers = npt.NDArray[np.float64]
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 @dataclass
@@ -100,10 +101,15 @@ def _with_ranges(samples: Sequence[NumberSample], points: int, width: float, slo
 
 def _pooled(samples: Sequence[NumberSample], points: int) -> tuple[Numbers, Numbers]:
     """Return the values of both sides with their weights; intervals count at their middle."""
-    values = [s.values if side == points else s.values + min(s.extent, 1e300) / 2 for side, s in enumerate(samples)]
+    values = [s.values if side == points else _middles(s) for side, s in enumerate(samples)]
     pooled, weights = np.concatenate(values), np.concatenate([sample.weights for sample in samples])
     order = np.argsort(pooled, kind="stable")
     return pooled[order], weights[order]
+
+
+def _middles(sample: NumberSample) -> Numbers:
+    with np.errstate(over="ignore"):
+        return np.clip(sample.values + sample.extent / 2, -_LARGEST, _LARGEST)  # bounds are finite
 
 
 def _cuts(values: Numbers, weights: Numbers, shares: Sequence[int]) -> tuple[tuple[float, ...], list[int]]:

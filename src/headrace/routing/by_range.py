@@ -122,12 +122,17 @@ class SortedRows:
     def intervals(self, low: float | None, high: float | None) -> Rows:
         """Return at least the rows whose interval contains a number of [low, high)."""
         before, after = (self.extent + self.width) * _MORE, self.width * _MORE
-        start = self._from(_down(low, before)) if low is not None else 0
-        return start, self._from(_up(high, after)) if high is not None else len(self.values)
+        start = self._from(_down(self._compared(low), before)) if low is not None else 0
+        return start, self._from(_up(self._compared(high), after)) if high is not None else len(self.values)
+
+    def _compared(self, bound: float) -> float:
+        """Return a bound as it is compared with the numbers: doubles are compared with the double nearest to it."""
+        return bound if self.values.dtype == np.int64 else float(bound)
 
     def _from(self, bound: float | None) -> int:
         if bound is None:
             return 0
+        bound = self._compared(bound)
         if self.values.dtype == np.int64:
             if bound > _MOST:
                 return len(self.values)

@@ -105,11 +105,21 @@ def parquet_times(path: Path, column: str) -> list[tuple[int, int]]:
         group = footer.row_group(number)
         parts = [group.column(place) for place in range(group.num_columns)]
         known = next((part.statistics for part in parts if part.path_in_schema == column), None)
-        if known is not None and known.has_min_max and isinstance(known.min, dt.datetime):
-            low, high = (_microseconds(each) for each in (known.min, known.max))
+        if known is not None and (ends := _time_range(known)):
+            low, high = ends
             steps = [low + (high - low) * (2 * place + 1) // (2 * TIMES_OF_GROUP) for place in range(TIMES_OF_GROUP)]
             found += [(step, max(group.num_rows // TIMES_OF_GROUP, 1)) for step in steps]
     return found
+
+
+def _time_range(known: pq.Statistics) -> tuple[int, int] | None:
+    """Return the smallest and largest time of a column; None if they are unknown or beyond the years of Python."""
+    try:
+        ends = (known.min, known.max) if known.has_min_max else ()
+    except (OverflowError, ValueError):
+        return None
+    found = [_microseconds(each) for each in ends if isinstance(each, dt.datetime)]
+    return (found[0], found[1]) if len(found) == 2 else None
 
 
 def _microseconds(time: dt.datetime) -> int:

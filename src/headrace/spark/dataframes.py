@@ -197,15 +197,19 @@ SAMPLED_TIMES = 256  # percentiles of the times of a DataFrame
 
 
 def sample_times(df: DataFrame, column: str) -> list[list[int]]:
-    """Return a sample of the times of a static DataFrame, each with about the rows that it represents. This is a pass
-    over one column.
+    """Return a sample of the times of a static DataFrame, each with about the rows that it represents; empty if it cannot
+    be read. This is a pass over one column.
     """
     place = df.columns.index(column)
     times = df.toDF(*(f"c{index}" for index in range(len(df.columns)))).selectExpr(
         f"unix_micros(try_cast(c{place} as timestamp)) as t"
     )
     shares = ", ".join(f"{(2 * step + 1) / (2 * SAMPLED_TIMES)}D" for step in range(SAMPLED_TIMES))
-    [row] = times.selectExpr(f"percentile_approx(t, array({shares}), 1000) as found", "count(t) as rows").collect()
+    sampled = times.selectExpr(f"percentile_approx(t, array({shares}), 1000) as found", "count(t) as rows")
+    try:
+        [row] = sampled.collect()
+    except Exception:  # an error of Spark, possibly wrapped by py4j; the tasks report what is wrong with the DataFrame
+        return []
     return [[int(time), max(row["rows"] // SAMPLED_TIMES, 1)] for time in row["found"] or ()]
 
 

@@ -131,11 +131,6 @@ class Attempt(NamedTuple):
     number: int
     attempt: int
 
-    @property
-    def place(self) -> str:
-        """Return the name of the task, which all its attempts share."""
-        return f"{self.stage}.{self.number}"
-
 
 @dataclass(frozen=True)
 class Goodbye(Header):
@@ -145,7 +140,7 @@ class Goodbye(Header):
     task: Attempt
     seen: Seen
     split_times: SplitTimes
-    stretches: StretchCounts  # of tuples that were sent to all slots, by this task and by earlier stages
+    stretches: StretchCounts  # that the slot needs or passes on
     messages: int  # sent to this slot, the goodbye not counted
 
     def to_json(self) -> Any:

@@ -121,14 +121,26 @@ class Outlet:
         yield self._count(Message.of(self.task.number % self.epoch.slots, report))
         if self.task.stage < self.epoch.plan.last_stage:
             for slot in range(self.epoch.slots):
-                yield Message.of(
-                    slot, Goodbye(report.task, seen, report.split_times, self._stretches, self._sent[slot])
-                )
+                stretches = self._stretches_for(slot)
+                yield Message.of(slot, Goodbye(report.task, seen, report.split_times, stretches, self._sent[slot]))
 
     def pass_on(self, stretches: StretchCounts) -> None:
-        """Add the counts of earlier stages that operators of later stages need to the goodbyes."""
+        """Add the counts that earlier stages sent for operators of later stages to the goodbyes."""
         later = {operator.name for operator in self.epoch.plan.operators if operator.stage > self.task.stage}
-        self._stretches.merge(stretches.only(later))
+        self._stretches.merge(StretchCounts({name: sides for name, sides in stretches.of.items() if name in later}))
+
+    def _stretches_for(self, slot: int) -> StretchCounts:
+        """Return the counts for a slot of the next stage: what it needs itself, and in one slot what it passes on."""
+        found = StretchCounts()
+        for name, sides in self._stretches.of.items():
+            if self.epoch.plan.by_name[name].stage > self.task.stage + 1:
+                if slot == self.task.number % self.epoch.slots:
+                    found.of[name] = sides
+            else:
+                layout = self.epoch.layout_of[name]
+                assert isinstance(layout, Ranges)
+                found.of[name] = self._stretches.before(name, slot - layout.first)
+        return found
 
     def passing(self, message: Message) -> Message:
         """Count a message that only passes through this stage, and return it."""
@@ -217,7 +229,7 @@ class Outlet:
         """Yield the tuples of each slot's stretch, and count them for all slots."""
         stretches = layout.ranges_of(grouping.values(table))
         counts = np.bincount(stretches, minlength=len(layout.grids))
-        self._stretches.count(operator.name, self.task.itself.place, side, counts.tolist())
+        self._stretches.count(operator.name, side, counts.tolist())
         for stretch in np.flatnonzero(counts).tolist():
             mine = stretches == stretch
             yield layout.first + stretch, table if mine.all() else table.filter(pa.array(mine))

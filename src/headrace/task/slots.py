@@ -171,7 +171,7 @@ class EpochSlot:
         assert isinstance(layout, Ranges)
         stretch = self.number - layout.first
         waiting = (self._rows_below(block, side, layout.range_at(stretch)[0]) for block in self.old(side))
-        return self._stretches.before(self.operator.name, side, stretch) + sum(waiting)
+        return self._stretches.total(self.operator.name, side) + sum(waiting)
 
     def _rows_below(self, block: Block, side: int, time: float | None) -> int:
         if time is None:

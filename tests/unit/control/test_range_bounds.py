@@ -56,3 +56,14 @@ def test_values_that_are_not_finite_do_not_count() -> None:
     found = NumberSample()
     found.add([NumbersOfBlock(9, 0.0, [])], 9.0)
     assert not len(found.values)
+
+
+@pytest.mark.parametrize("extent", [0.0, 1e308, float(np.finfo(np.float64).max), -1e308])
+def test_bounds_are_finite_for_the_largest_doubles(extent: float) -> None:
+    """They end open intervals in the data of some users. A manifest has no infinite numbers."""
+    largest = float(np.finfo(np.float64).max)
+    values = np.sort(np.random.default_rng(1).choice([-largest, -1.0, 0.0, 1.0, largest], 1_000))
+    sides = [sample(values), sample(values, extent=extent)]
+    for points in (0, 1):
+        layout = choose_ranges(sides, points, 1e308, 8)
+        assert np.isfinite(layout.bounds).all()

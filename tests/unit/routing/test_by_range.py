@@ -109,6 +109,16 @@ def test_whole_numbers_of_any_size(ends: list[int], point: int, others: list[int
     assert len(met(layout, SortedRows(np.array([point]), 0.0, 0.0), rows, 0, 0)) == 1
 
 
+@pytest.mark.parametrize("bound", [2**60 + 127, 2**60 + 128, 2**60 + 129, -(10**39), 10**39])
+def test_a_whole_bound_of_doubles_is_the_nearest_double(bound: int) -> None:
+    """A plan that a user edits may have them. A double of this size is 128 or more away from the next."""
+    grouping = RangeGrouping(("a", "b"))
+    table = pa.table({"a": [2.0**60 - 128], "b": [2.0**60]})
+    rows = SortedRows(grouping.values(table), grouping.extent(table), 0.0)
+    point = SortedRows(ordered([2.0**60]), 0.0, 0.0)
+    assert len(met(Ranges((bound,), ((1, 1), (1, 1)), 0), point, rows, 0, 0)) == 1
+
+
 def test_times_and_whole_numbers_keep_their_order() -> None:
     for kind in (pa.int8(), pa.int64(), pa.timestamp("us", tz="UTC"), pa.date32()):
         column = pa.chunked_array([pa.array([-3, 0, 7], pa.int32() if kind == pa.date32() else pa.int64()).cast(kind)])

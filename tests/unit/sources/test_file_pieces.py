@@ -546,3 +546,25 @@ def test_columns_in_another_order_and_encoding(tmp_path: Path):
         path = write(tmp_path / f"a{ending}", other, np.random.default_rng(15) if ending == ".parquet" else None)
         found, _ = answer(query, tmp_path / f"state{ending}", [taken(path)], Splitters(2, 500), keep_late=False)
         assert difference(expected, found) is None
+
+
+# --- times from statistics ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("far", [253_402_300_800 * SECOND, -62_135_596_801 * SECOND, 2**61, -(2**63), 2**63 - 1])
+@pytest.mark.parametrize("zone", [None, "UTC"])
+def test_times_beyond_the_years_of_python_have_no_sample(far: int, zone: str | None, tmp_path: Path) -> None:
+    """A sample balances the first epoch. The tasks decide what happens to the tuples."""
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"ts": pa.array([0, far], pa.timestamp("us", zone))}), path)
+    assert file_formats.parquet_times(path, "ts") == []
+
+
+def test_files_without_statistics_have_no_sample(tmp_path: Path) -> None:
+    times = pa.table({"ts": pa.array([1, 2], pa.timestamp("us"))})
+    options: list[dict[str, Any]] = [{"write_statistics": False}, {"use_deprecated_int96_timestamps": True}]
+    for number, each in enumerate(options):
+        pq.write_table(times, tmp_path / f"{number}.parquet", **each)
+        assert file_formats.parquet_times(tmp_path / f"{number}.parquet", "ts") == []
+    (tmp_path / "no.parquet").write_bytes(b"")
+    assert file_formats.parquet_times(tmp_path / "no.parquet", "ts") == []

@@ -96,7 +96,7 @@ def heads() -> list[Header]:
         Attempt(0, 1, 9),
         {"calls": {"": 5, "t/1": 7}, "others": {"": None}},
         {"split-1": 5},
-        StretchCounts({"rank-1": {"0.1": [[1, 2], []]}}),
+        StretchCounts({"rank-1": [[1, 2], []]}),
         12,
     )
     return [BlockHeader("join-1", 1, block()), RowsHeader("join-1", 0), goodbye, report()]
