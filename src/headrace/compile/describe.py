@@ -99,7 +99,7 @@ class _Describer:
         name = self.names[self.leaders[leader.name]]
         first, slots = self.draft.confined.get(name, (0, self.draft.slots))
         taken, *rejected = self.options(leader, slots)
-        texts += [operator.routing_note for operator in group if operator.routing_note and slots > 1]
+        texts += [operator.routing_note for operator in group if operator.routing_note]
         numbers = self._numbers(group, inside, slots)
         return Subquery(
             name,

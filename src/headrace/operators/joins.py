@@ -222,9 +222,11 @@ class JoinOperator(PairedOperator, AppendingOperator):
 
     @property
     def routing_note(self) -> str:
-        if self.band and not self.bounds:
-            return f"ranges of {self.band.along} can replace a grid once tuples have arrived"
-        return ""
+        return (
+            f"ranges of {self.band.along} replace a grid if that is less work, and follow the values"
+            if self.band
+            else ""
+        )
 
     @property
     def predicate(self) -> str:
