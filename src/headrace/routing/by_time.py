@@ -67,7 +67,10 @@ def fitted_stretches(layout: Ranges, sample: Sample) -> Ranges:
 
 # --- notes about times ---------------------------------------------------------------------------------------------
 
-_TIMES = validators.list_of(validators.exact_list(validators.whole(-FURTHEST, FURTHEST), validators.count))
+_MOST_TUPLES = 1 << 40  # that one time of a sample represents; sums of them fit into 64 bits
+_TIMES = validators.list_of(
+    validators.exact_list(validators.whole(-FURTHEST, FURTHEST), validators.whole(0, _MOST_TUPLES))
+)
 TIME_NOTES: dict[str, validators.Form] = {
     "waiting": _TIMES,  # tuples that wait for the watermark
     "arrived": _TIMES,  # tuples that arrived in the epoch
