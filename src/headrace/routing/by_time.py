@@ -25,6 +25,7 @@ from headrace.support import validators
 from headrace.support.event_time import FURTHEST
 
 TIMES_PER_SLOT = 10  # in the sample that an operator notes
+MOST_TIMES = 1_000  # in the sample of one slot: with many slots, the samples of all are enough
 Times = npt.NDArray[np.int64]
 Sample = Sequence[Sequence[int]]  # (time, number of tuples that it represents)
 
@@ -84,7 +85,7 @@ def sample_times(times: Times, slots: int) -> list[list[int]]:
     >>> sample_times(np.array([5, 1, 3, 9]), slots=1)
     [[1, 1], [3, 1], [5, 1], [9, 1]]
     """
-    most = TIMES_PER_SLOT * slots
+    most = min(TIMES_PER_SLOT * slots, MOST_TIMES)
     ordered = np.sort(times)
     ends = np.unique(np.arange(most + 1) * len(ordered) // most)
     return [[int(ordered[(a + b) // 2]), int(b - a)] for a, b in pairwise(ends)]
