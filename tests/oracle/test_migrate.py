@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -23,6 +24,8 @@ import pytest
 
 import headrace as hr
 from headrace.cli import explain_output
+from headrace.columnar.types import TS_TYPE
+from headrace.control.policy import Policy
 from headrace.difference import difference, unmatched_rows
 from headrace.errors import QueryChanged, QueryError, StateError, StateMismatch, WriterConflict
 from headrace.evolve import migrate
@@ -88,6 +91,29 @@ def test_what_reads_an_added_function_begins_after_its_last_null(tmp_path: Path)
     run.epoch(table.slice(7), final=True)
     assert run.results().select(["all", "known"]).to_pylist() == [{"all": 2, "known": 2}] * 2
     run.close()
+
+
+def test_decisions_follow_their_operator(tmp_path: Path) -> None:
+    """The name of a band join then belongs to another join, which has no ranges that a decision could be judged by."""
+    old, new = tmp_path / "old", tmp_path / "new"
+    rng = np.random.default_rng(1)
+    table = pa.table({"ts": pa.array(np.arange(2_400) * 10_000, TS_TYPE), "x": rng.random(2_400) * 100})
+    left, right = (table_stream(table, lateness="5 seconds", name=name) for name in ("left", "right"))
+    band = left.join(right, on="abs(l.x - r.x) <= 0.1", within="10 seconds")
+    other = left.join(right, on="l.x * 1000 < r.x", within="10 seconds")
+
+    def run(queries: list[Stream], folder: Path, epochs: range) -> list[dict[str, Any]]:
+        run = LocalRun(queries, folder / "state", slots=8, policy=Policy(every=1))
+        found = run.driver.layouts.decisions
+        for epoch in epochs:
+            run.epoch({name: table.slice(epoch * 600, 600) for name in ("left", "right")})
+        run.close()
+        return found
+
+    run([band], old, range(2))
+    migrate_queries(old, new, [other, band])
+    decisions = run([other, band], new, range(2, 4))
+    assert {(each["operator"], each["kind"]) for each in decisions} == {("join-2", "ranges")}
 
 
 @pytest.mark.parametrize("kept", [FEW, pytest.param(KEPT, marks=pytest.mark.long)], ids=["few", "all"])

@@ -525,8 +525,9 @@ class Controller:
         if isinstance(layout, Diagonal):
             loads = group_moves.slot_loads(layout.owner, layout.grids, group_work(found).tolist(), layout.slots)
             return group_moves.imbalance(loads)
-        if decision.kind == "ranges" and isinstance(layout, Rectangles | Ranges):
-            return _read_by_busiest(layout, self.plan.by_name[decision.operator], found)
+        operator = self.plan.by_name[decision.operator]
+        if decision.kind == "ranges" and operator.band is not None and isinstance(layout, Rectangles | Ranges):
+            return _read_by_busiest(layout, operator, found)
         if isinstance(layout, Rectangles):
             return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
         return None

@@ -267,6 +267,9 @@ def rename_in_manifest(last: Manifest, found: Comparison, plan: p.PhysicalPlan, 
     layouts, control = last.layouts, dict(last.control)
     if control:
         control["layouts"] = {n: control["layouts"][o] for n, o in found.kept.items() if o in control["layouts"]}
+        names = {"all": "all", **{o: n for n, o in found.kept.items()}}
+        decisions = [each for each in control["history"] if each["operator"] in names]
+        control["history"] = [{**each, "operator": names[each["operator"]]} for each in decisions]
     splits = _renamed_splits(found, last.query, new)
     work = WorkTotals.of(last)
     if work is not None and not found.same_names:  # counts start again, except for splits

@@ -25,6 +25,7 @@ from headrace.support import validators
 from headrace.support.event_time import FURTHEST
 
 TIMES_PER_SLOT = 10  # in the sample that an operator notes
+MOST_TIMES = 1_000  # in the sample of one slot: with many slots, the samples of all are enough
 Times = npt.NDArray[np.int64]
 Sample = Sequence[Sequence[int]]  # (time, number of tuples that it represents)
 
@@ -67,7 +68,10 @@ def fitted_stretches(layout: Ranges, sample: Sample) -> Ranges:
 
 # --- notes about times ---------------------------------------------------------------------------------------------
 
-_TIMES = validators.list_of(validators.exact_list(validators.whole(-FURTHEST, FURTHEST), validators.count))
+_MOST_TUPLES = 1 << 40  # that one time of a sample represents; sums of them fit into 64 bits
+_TIMES = validators.list_of(
+    validators.exact_list(validators.whole(-FURTHEST, FURTHEST), validators.whole(0, _MOST_TUPLES))
+)
 TIME_NOTES: dict[str, validators.Form] = {
     "waiting": _TIMES,  # tuples that wait for the watermark
     "arrived": _TIMES,  # tuples that arrived in the epoch
@@ -81,7 +85,7 @@ def sample_times(times: Times, slots: int) -> list[list[int]]:
     >>> sample_times(np.array([5, 1, 3, 9]), slots=1)
     [[1, 1], [3, 1], [5, 1], [9, 1]]
     """
-    most = TIMES_PER_SLOT * slots
+    most = min(TIMES_PER_SLOT * slots, MOST_TIMES)
     ordered = np.sort(times)
     ends = np.unique(np.arange(most + 1) * len(ordered) // most)
     return [[int(ordered[(a + b) // 2]), int(b - a)] for a, b in pairwise(ends)]

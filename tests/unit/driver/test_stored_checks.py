@@ -159,6 +159,7 @@ NONSENSE: dict[str, tuple[Callable[[Body], Any], str]] = {
     "no state": (without("operators", "join-1"), "operators should be an object with join-1"),
     "an input too few": (lambda b: b["operators"]["join-1"]["inputs"].pop(), "join-1.inputs should be a list of 2"),
     "ranks": (at("operators", "join-2", "extra", to={"given": [1, "x"]}), r"extra.given\[1\]"),
+    "times": (at("operators", "join-2", "extra", to={"waiting": [[1, 2], [3, 2**62]]}), r"extra.waiting\[1\]\[1\]"),
 }
 
 

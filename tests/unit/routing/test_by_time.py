@@ -8,7 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.routing import TimeRouter
-from headrace.routing.by_time import TIMES_PER_SLOT, expected_times, fitted_stretches, merge_time_notes, sample_times
+from headrace.routing.by_time import (
+    MOST_TIMES,
+    TIMES_PER_SLOT,
+    expected_times,
+    fitted_stretches,
+    merge_time_notes,
+    sample_times,
+)
 
 SECOND = 1_000_000
 
@@ -45,3 +52,12 @@ def test_notes_of_many_slots_stay_small() -> None:
     slots = [{"waiting": [[s * 100 + t, 10] for t in range(32)], "arrived": [], "advance": 0} for s in range(64)]
     waiting = merge_time_notes(slots)["waiting"]
     assert len(waiting) <= 64 * TIMES_PER_SLOT and sum(tuples for _, tuples in waiting) == 64 * 32 * 10
+
+
+def test_notes_do_not_grow_with_the_square_of_the_slots() -> None:
+    slots, times = 1_024, np.arange(20_000)
+    noted = {"waiting": sample_times(times, slots), "arrived": [], "advance": 0}
+    assert len(noted["waiting"]) == MOST_TIMES  # each slot reports as many
+    merged = merge_time_notes([noted] * slots)
+    assert len(merged["waiting"]) <= TIMES_PER_SLOT * slots
+    assert sum(tuples for _, tuples in merged["waiting"]) == slots * len(times)
