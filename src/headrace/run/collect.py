@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -92,10 +93,7 @@ def collect(
             cluster = SparkCluster(spark, driver.columns)
             static, taken = _bounded_input(sources, driver.ledgers)
             driver.layouts.first_times = first_times(deployed.physical, sources, static, taken)
-            rows = [
-                *([cluster.static(static)] if static else []),
-                *([cluster.piece_rows(taken, Splitters(count))] if taken else []),
-            ]
+            rows = _rows(cluster, static, taken, count)
             driver.run_epoch(Position("bounded"), lambda epoch: cluster.run_tasks(rows, epoch), final=True)
             _log_left_out(state.last)
             table = result.table()
@@ -122,6 +120,12 @@ def _bounded_input(
     for ledger in ledgers.values():
         ledger.keep_to_list()
     return static, [cut for name, ledger in ledgers.items() for cut in ledger.inputs(name, ledger.waiting())]
+
+
+def _rows(cluster: SparkCluster, static: Mapping[str, nodes.Source], taken: list[TakenInput], slots: int) -> list[Any]:
+    """Return input in the form that the cluster reads."""
+    found = [cluster.static(static)] if static else []
+    return [*found, *([cluster.piece_rows(taken, Splitters(slots))] if taken else [])]
 
 
 def _log_left_out(last: Manifest | None) -> None:
