@@ -27,6 +27,7 @@ from pyflink.version import __version__ as flink_version
 
 TYPES = {"ts": "TIMESTAMP_LTZ(3)", "key": "BIGINT", "payload": "BIGINT"}  # other columns are doubles
 POLL = 0.1
+PATIENCE = 10  # seconds for an answer; a cluster that ends can leave a request without one
 COUNTED = {"join": ("IntervalJoin", "].numRecordsIn"), "aggregate": ("Source", "].numRecordsOut")}
 OWN = ("execution.checkpointing.dir", "rest.bind-port")  # settings that differ between runs
 ENDED = ("FINISHED", "FAILED", "CANCELED")
@@ -117,7 +118,7 @@ class Metrics:
         self.counters: dict[str, str] = {}
 
     def get(self, path: str = "") -> Any:
-        with urllib.request.urlopen(f"{self.jobs}{path}") as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{self.jobs}{path}", timeout=PATIENCE) as answer:  # noqa: S310
             return json.load(answer)
 
     def find(self) -> None:
