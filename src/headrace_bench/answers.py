@@ -90,10 +90,7 @@ def _mixed(x: Words) -> Words:
 def expected(case: Case, folder: Path) -> Answer | None:
     """Return DuckDB's answer over the files, or None if that is too much work."""
     query, streams = case.query, case.streams
-    if (
-        not (query.equality or query.ranges or query.join_ranges)
-        and streams.tuples * streams.rate * query.within > MOST_PAIRS
-    ):
+    if not (query.equality or query.ranges or query.near) and streams.tuples * streams.rate * query.within > MOST_PAIRS:
         return None
     with duckdb.connect() as connection:
         connection.execute("set threads = 2; set TimeZone = 'UTC'; set enable_progress_bar = false")
@@ -148,11 +145,16 @@ def _join(query: Query, left: str, right: str) -> str:
 
 
 def _nway(query: Query, a: str, b: str, c: str) -> str:
-    """Return the SQL of combinations whose tuples are all within the window."""
-    reach = f"interval {query.within} seconds"
-    first, second = (
-        " and ".join(each) for each in zip(query.joins, query.join_ranges or ("true", "true"), strict=True)
-    )
+    """Return the SQL of combinations whose tuples are all within the window. In a band, a tuple of the second of two
+    streams is in the strip of its number and in both beside it, so that strips can be looked up.
+    """
+    reach, wide = f"interval {query.within} seconds", 2 * query.near
+    first, second = query.joins
+    if query.near:
+        strips = f"unnest(range(floor(x / {wide!r})::bigint - 1, floor(x / {wide!r})::bigint + 2)) strip"
+        b, c = (f"(select *, {strips} from {stream})" for stream in (b, c))
+        first = f"floor(a.x / {wide!r})::bigint = b.strip and {first}"
+        second = f"floor(b.x / {wide!r})::bigint = c.strip and {second}"
     names = sorted(set(re.findall(r"\b[ab]\.(\w+)", second)))
     kept = "".join(f", {side}.{name} {side}_{name}" for side in "ab" for name in names)
     second = re.sub(r"\b([ab])\.", r"pairs.\1_", second)

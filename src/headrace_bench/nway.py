@@ -27,7 +27,7 @@ STATE = "state"  # name of a figure that processes count
 
 def conditions(kind: str, window: int) -> tuple[str, str]:
     """Return the condition of a and b, and that of c with them, for windows of this many tuples of each stream."""
-    near = AREA / window / 2
+    near = reach(window)
     return {
         ONE_KEY: ("a.key = b.key", "a.key = c.key"),
         TWO_KEYS: ("a.key = b.key", "b.part = c.part"),
@@ -35,11 +35,9 @@ def conditions(kind: str, window: int) -> tuple[str, str]:
     }[kind]
 
 
-def ranges(kind: str, window: int) -> tuple[str, ...]:
-    """Return inequalities that the conditions imply, with a margin for rounding."""
-    reach = AREA / window
-    near = "{1}.x > {0}.x - {2!r} and {1}.x < {0}.x + {2!r}"
-    return (near.format("a", "b", reach), near.format("b", "c", reach)) if kind == BAND else ()
+def reach(window: int) -> float:
+    """Return the difference of numbers within which there is one match in such a window."""
+    return AREA / window / 2
 
 
 def case(kind: str, rate: int, seconds: int, measured: int, within: int = WITHIN, heap: str = "12g") -> Case:
@@ -56,7 +54,7 @@ def case(kind: str, rate: int, seconds: int, measured: int, within: int = WITHIN
         parts=window if kind == TWO_KEYS else 0,
     )
     joins = conditions(kind, window)
-    query = Query("nway", joins=joins, equality=not band, within=within, join_ranges=ranges(kind, window))
+    query = Query("nway", joins=joins, equality=not band, within=within, near=reach(window) if band else 0)
     name = f"{kind}, {within} s windows of {window:,}, epochs of {streams.per_epoch:,}"
     return Case(name, streams, query, warm, heap, LIMIT if band else 600, facts={"kind": kind})
 

@@ -37,7 +37,7 @@ class Query:
     in_place: bool = False  # the processor counts by row numbers instead of `get` and `put`
     operators: int = 1  # number of chained operators
     ranges: str = ""  # conditions that `on` implies on these data, so that the expected answer can be looked up
-    join_ranges: tuple[str, ...] = ()  # the same for each of `joins`
+    near: float = 0  # the same for a band in each of `joins`: x of a and b, and of b and c, differ by at most this
     strip: tuple[str, ...] = ()  # the same for a table: a number of the stream, and its two bounds in the table
 
     @property
