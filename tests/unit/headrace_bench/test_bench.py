@@ -516,6 +516,7 @@ def test_the_command_explains_itself():
     for word in (
         "join",
         "theta",
+        "nway",
         "aggregate",
         "latency",
         "growth",
