@@ -85,7 +85,6 @@ Benchmark = StrEnum(
     [
         "join",
         "theta",
-        "nway",
         "aggregate",
         "latency",
         "growth",
@@ -96,6 +95,7 @@ Benchmark = StrEnum(
         "state",
         "adaptive",
         "connect",
+        "nway",
         "all",
     ],
 )
