@@ -61,7 +61,7 @@ def case(kind: str, rate: int, seconds: int, measured: int, within: int = WITHIN
 
 def cases(quick: bool) -> list[Case]:
     if quick:
-        return [case(kind, 50, 2, 4, within=10, heap="1g") for kind in KINDS]
+        return [case(kind, 200, 2, 4, within=10, heap="1g") for kind in KINDS]
     return [case(ONE_KEY, 10_000, 10, 12), case(TWO_KEYS, 10_000, 10, 12), case(BAND, 4_000, 10, 12)]
 
 
