@@ -7,6 +7,7 @@ past them, so that each system emits all of its results.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SECOND = 1_000_000
+MILLISECOND = 1_000_000  # in nanoseconds, for the times of files
 START = 1_700_000_000 * SECOND
 CLOSING = -1  # key of the tuples that only move the watermark
 Values = dict[str, npt.NDArray[Any]]
@@ -125,11 +127,18 @@ def _arrow(values: Values) -> pa.Table:
 
 
 def write(streams: Streams, folder: Path) -> None:
-    """Write folder/<side>/part-00000.parquet and so on, in reading order."""
+    """Write folder/<side>/part-00000.parquet and so on, in reading order.
+
+    Spark reads files in the order of their times in milliseconds, so no two files of a stream have the same.
+    """
     for side in streams.sides:
         (folder / side).mkdir(parents=True)
+        last = 0
         for epoch, table in enumerate(streams.tables(side)):
-            write_file(table, folder / side / f"part-{epoch:05d}.parquet")
+            path = folder / side / f"part-{epoch:05d}.parquet"
+            write_file(table, path)
+            last = max(last + 1, path.stat().st_mtime_ns // MILLISECOND)
+            os.utime(path, ns=(last * MILLISECOND, last * MILLISECOND))
     if streams.zones:
         (folder / ZONES).mkdir()
         write_file(streams.table(), folder / ZONES / "part-00000.parquet")
