@@ -5,7 +5,7 @@
 Each query runs in this process, without Spark: epochs of --step seconds with --rows tuples of each stream, over windows of
 60 seconds that fill up. A line has the results, tuples per second, CPU seconds per million tuples and bytes of state.
 The chain needs a further condition to mean the same: the tuple of the third stream is within 60 seconds of the later one
-of the first two.
+of the first two. `headrace bench nway` compares the first, third and fourth query with Spark and Flink.
 
     one-key   every tuple has about one match in each other stream
     rare      the same, with eight matches in the second stream, and a third stream that has a hundredth of the tuples
@@ -26,10 +26,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-import headrace as hr
 from headrace.columnar.types import TS_TYPE
 from headrace.stream import Stream
 from headrace.testing import LocalRun, table_stream
+from headrace_bench.systems.headrace_nway import chain, several
 
 START = 1_700_000_000_000_000
 SECONDS = 60
@@ -40,9 +40,7 @@ class Workload:
     """Three streams of one second per epoch, and the two ways to join them."""
 
     name: str
-    on: str
-    first: str
-    second: str
+    joins: tuple[str, str]  # the condition of a and b, and that of c with them
     ids: int
     parts: int
     share: float  # of the tuples, that the third stream has
@@ -56,27 +54,22 @@ class Workload:
 
     def queries(self) -> dict[str, Stream]:
         empty = {name: self.table(name, 0, 1, 1).slice(0, 0) for name in "abc"}
-        a, b, c = (table_stream(table, name=name) for name, table in empty.items())
-        within = f"{SECONDS} seconds"
-        pairs = a.join(b, on=self.first, within=within)
-        pairs = pairs.with_columns(last="greatest(l_ts, r_ts)").drop("l_ts", "r_ts")
-        chain = pairs.join(c, on=f"{self.second} and l.last - r.ts <= INTERVAL {SECONDS} SECONDS", within=within)
-        several = hr.join({"a": a, "b": b, "c": c}, on=self.on, within=within)
-        return {"chain": chain.map(x="l_x", y="r_x", z="x"), "n-way": several.map(x="a_x", y="b_x", z="c_x")}
+        streams = [table_stream(table, name=name) for name, table in empty.items()]
+        ways = {"chain": chain, "n-way": several}
+        return {name: way(streams, self.joins, SECONDS, "x") for name, way in ways.items()}
 
 
 def workloads(rows: int, step: int) -> list[Workload]:
     window = rows * SECONDS // step  # tuples of a stream in a window
-    equal = "l.id = r.id", "l.l_id = r.id"
-    one_key = "a.id = b.id and a.id = c.id"
+    first, second = one_key = ("a.id = b.id", "a.id = c.id")
     near = 0.5 / window
     return [
-        Workload("one-key", one_key, *equal, window, 1, 1.0),
-        Workload("rare", one_key, *equal, max(1, window // 8), 1, 0.01),
-        Workload("two-keys", "a.id = b.id and b.part = c.part", "l.id = r.id", "l.r_part = r.part", max(1, window // 8), max(1, window // 8), 1.0),
-        Workload("band", f"abs(a.x - b.x) <= {near} and abs(b.x - c.x) <= {near}", f"abs(l.x - r.x) <= {near}", f"abs(l.r_x - r.x) <= {near}", 1, 1, 1.0),
-        Workload("refined", f"{one_key} and a.x + b.x < 0.05", "l.id = r.id and l.x + r.x < 0.05", equal[1], max(1, window // 32), 1, 1.0),
-    ]  # fmt: skip
+        Workload("one-key", one_key, window, 1, 1.0),
+        Workload("rare", one_key, max(1, window // 8), 1, 0.01),
+        Workload("two-keys", (first, "b.part = c.part"), max(1, window // 8), max(1, window // 8), 1.0),
+        Workload("band", (f"abs(a.x - b.x) <= {near}", f"abs(b.x - c.x) <= {near}"), 1, 1, 1.0),
+        Workload("refined", (f"{first} and a.x + b.x < 0.05", second), max(1, window // 32), 1, 1.0),
+    ]
 
 
 def measure(work: Workload, way: str, rows: int, step: int, epochs: int) -> str:

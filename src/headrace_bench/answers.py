@@ -7,6 +7,7 @@ expected answer from the same files where that is feasible; otherwise the majori
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ STRIP = 100.0
 MOST_PAIRS = 5e10  # most pairs that DuckDB may compare for an expected answer
 COLUMNS = {
     "join": ["l_payload", "r_payload"],
+    "nway": ["a", "b", "c"],
     "aggregate": ["window_start", "key", "n", "mean"],
     "session": ["window_start", "window_end", "key", "n", "mean"],
     "table": ["payload", "zone"],
@@ -88,7 +90,7 @@ def _mixed(x: Words) -> Words:
 def expected(case: Case, folder: Path) -> Answer | None:
     """Return DuckDB's answer over the files, or None if that is too much work."""
     query, streams = case.query, case.streams
-    if not (query.equality or query.ranges) and streams.tuples * streams.rate * query.within > MOST_PAIRS:
+    if not (query.equality or query.ranges or query.near) and streams.tuples * streams.rate * query.within > MOST_PAIRS:
         return None
     with duckdb.connect() as connection:
         connection.execute("set threads = 2; set TimeZone = 'UTC'; set enable_progress_bar = false")
@@ -121,6 +123,8 @@ def questions(case: Case, folder: Path) -> Iterator[str]:
         yield _split(query, case.streams.sides[0])
     elif query.kind == "figure-8":
         yield _figure_8(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
+    elif query.kind == "nway":
+        yield _nway(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
     elif query.equality and not case.streams.hot:
         yield _join(query, *(f"read_parquet('{side}/*.parquet')" for side in sides))
     else:  # file by file, so that only pairs within reach are compared
@@ -138,6 +142,30 @@ def _join(query: Query, left: str, right: str) -> str:
         within = f"case when l.ts is not null then {within} else false end"
     conditions = " and ".join(filter(None, (query.on, within, query.ranges)))
     return f"select l.payload l_payload, r.payload r_payload from {left} l {query.how} join {right} r on {conditions}"
+
+
+def _nway(query: Query, a: str, b: str, c: str) -> str:
+    """Return the SQL of combinations whose tuples are all within the window. In a band, a tuple of the second of two
+    streams is in the strip of its number and in both beside it, so that strips can be looked up.
+    """
+    reach, wide = f"interval {query.within} seconds", 2 * query.near
+    first, second = query.joins
+    if query.near:
+        strips = f"unnest(range(floor(x / {wide!r})::bigint - 1, floor(x / {wide!r})::bigint + 2)) strip"
+        b, c = (f"(select *, {strips} from {stream})" for stream in (b, c))
+        first = f"floor(a.x / {wide!r})::bigint = b.strip and {first}"
+        second = f"floor(b.x / {wide!r})::bigint = c.strip and {second}"
+    names = sorted(set(re.findall(r"\b[ab]\.(\w+)", second)))
+    kept = "".join(f", {side}.{name} {side}_{name}" for side in "ab" for name in names)
+    second = re.sub(r"\b([ab])\.", r"pairs.\1_", second)
+    return f"""
+        with pairs as materialized (
+            select a.payload a, b.payload b, least(a.ts, b.ts) earlier, greatest(a.ts, b.ts) later{kept}
+            from {a} a join {b} b on {first} where greatest(a.ts, b.ts) - least(a.ts, b.ts) <= {reach}
+        )
+        select a, b, c.payload c from pairs join {c} c on {second}
+        where greatest(later, c.ts) - least(earlier, c.ts) <= {reach}
+    """
 
 
 def _with_table(query: Query, stream: str, table: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headrace_bench import report, summary
@@ -10,7 +11,6 @@ from headrace_bench.report import Grid, Panel, Series, number
 from headrace_bench.running import JudgedCase
 from headrace_bench.summary import Line
 
-Extra = tuple[str, str, Callable[[JudgedCase, Line], float]]  # heading, name in the JSON, figure
 RULES = (
     "tuples/s: median over the rounds, from the epoch that filled the windows to the last; spread: least .. most",
     "CPU: processor seconds per million tuples, memory: peak, both of all processes of a system",
@@ -18,9 +18,23 @@ RULES = (
 )
 
 
+@dataclass(frozen=True)
+class Extra:
+    """A figure of a benchmark of its own."""
+
+    heading: str
+    name: str  # in the JSON
+    figure: Callable[[JudgedCase, Line], float | None]  # None: not known
+    show: Callable[[float], str] = number
+
+    def text(self, measured: JudgedCase, line: Line) -> str:
+        value = self.figure(measured, line)
+        return "" if value is None else self.show(value)
+
+
 def grids(found: Sequence[JudgedCase], extra: Extra | None = None) -> list[Grid]:
     """Return one table per case."""
-    more = [f">{extra[0]}"] if extra else []
+    more = [f">{extra.heading}"] if extra else []
     headings = ["system", ">tuples/s", ">spread", *more, ">CPU s/M", ">memory", ">results", ">headrace x", ">rank"]
     return [Grid(measured.case.name, headings, _rows(measured, extra)) for measured in found]
 
@@ -40,7 +54,7 @@ def _row(measured: JudgedCase, found: Sequence[Line], line: Line, extra: Extra |
         line.system if line.ok else f"{line.system}: {line.status}",
         number(rate.median),
         f"{number(rate.least)} .. {number(rate.most)}",
-        *([number(extra[2](measured, line))] if extra else []),
+        *([extra.text(measured, line)] if extra else []),
         number(line.figure("cpu_per_million").median),
         f"{line.figure('peak_mb').median:,.0f} MB",
         results,
@@ -83,7 +97,7 @@ def _flat(values: dict[str, Any]) -> str:
 
 def data(found: Sequence[JudgedCase], extra: Extra | None = None) -> dict[str, Any]:
     def more(measured: JudgedCase) -> Callable[[Line], dict[str, Any]]:
-        return lambda line: {extra[1]: extra[2](measured, line)} if extra else {}
+        return lambda line: {extra.name: extra.figure(measured, line)} if extra else {}
 
     return {"cases": [summary.to_json(measured, more(measured)) for measured in found]}
 

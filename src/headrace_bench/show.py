@@ -16,6 +16,7 @@ from headrace_bench import (
     growth,
     join,
     latency,
+    nway,
     processors,
     report,
     running,
@@ -32,6 +33,7 @@ from headrace_bench.systems import flink
 BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "join": join.run,
     "theta": theta.run,
+    "nway": nway.run,
     "aggregate": aggregate.run,
     "latency": latency.run,
     "growth": growth.run,
@@ -43,7 +45,7 @@ BENCHMARKS: dict[str, Callable[[Options], Report]] = {
     "adaptive": adaptive.run,
     "connect": connect.run,
 }
-WITH_FLINK = {"join", "theta", "aggregate", "latency"}
+WITH_FLINK = {"join", "theta", "nway", "aggregate", "latency"}
 
 
 def show(names: Sequence[str], options: Options, console: Console, json: Path | None, charts: Path | None) -> bool:

@@ -14,18 +14,19 @@ PROCESSORS = ("count", "sessions")  # kinds of queries that run user code, key b
 
 @dataclass(frozen=True)
 class Query:
-    """A query: a join of two streams (`on`, `within`) or with a table, an aggregate (`window`, `every`), both, or a
-    processor. Times are in seconds.
+    """A query: a join of two streams (`on`, `within`) or with a table, of three (`joins`, `within`), an aggregate
+    (`window`, `every`), a join and aggregates, or a processor. Times are in seconds.
     """
 
-    # join, aggregate, table, session, copy; figure-8: aggregate, join, aggregate; count, sessions, split: processors
+    # join, nway, aggregate, table, session, copy; figure-8: aggregate, join, aggregate; count, sessions, split: processors
     kind: str
     on: str = ""
     how: str = "inner"
     places: dict[str, str] = field(
         default_factory=dict
     )  # for a join with a table: columns that are added to the stream before it
-    equality: bool = True  # whether `on` contains an equality
+    joins: tuple[str, ...] = ()  # of streams a, b and c: the condition of a and b, and that of c with them
+    equality: bool = True  # whether `on` or each of `joins` contains an equality
     within: int = 0
     window: int = 0
     every: int = 0
@@ -36,6 +37,7 @@ class Query:
     in_place: bool = False  # the processor counts by row numbers instead of `get` and `put`
     operators: int = 1  # number of chained operators
     ranges: str = ""  # conditions that `on` implies on these data, so that the expected answer can be looked up
+    near: float = 0  # the same for a band in each of `joins`: x of a and b, and of b and c, differ by at most this
     strip: tuple[str, ...] = ()  # the same for a table: a number of the stream, and its two bounds in the table
 
     @property

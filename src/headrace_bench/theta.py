@@ -92,7 +92,7 @@ def run(options: Options) -> Report:
         run_case(each, contenders if number else refusing, options.rounds, options.say, once=_once(each))
         for number, each in enumerate(cases)
     ]
-    extra = ("pairs/s/core", "pairs_per_second_per_core", pairs_per_core)
+    extra = compare.Extra("pairs/s/core", "pairs_per_second_per_core", pairs_per_core)
     notes = compare.notes(
         found, "Flink: an interval join needs an equality; joined on a constant, it is one task's work"
     )

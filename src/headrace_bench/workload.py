@@ -7,6 +7,7 @@ past them, so that each system emits all of its results.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 SECOND = 1_000_000
+MILLISECOND = 1_000_000  # in nanoseconds, for the times of files
 START = 1_700_000_000 * SECOND
 CLOSING = -1  # key of the tuples that only move the watermark
 Values = dict[str, npt.NDArray[Any]]
@@ -28,7 +30,7 @@ ZONES = "zones"  # folder of the table that is joined with a stream
 
 @dataclass(frozen=True)
 class Streams:
-    """One or two streams: `rate` tuples per second of event time in each, and `epochs` files of `seconds` each."""
+    """One to three streams: `rate` tuples per second of event time in each, and `epochs` files of `seconds` each."""
 
     sides: tuple[str, ...]
     rate: float
@@ -40,6 +42,7 @@ class Streams:
     seed: int = 7
     hot: float = 0.0  # share of all tuples that are assigned to key 0 in addition to its own
     zones: int = 0  # rows of a table: boxes, and circles of the same area; a point is in one on average
+    parts: int = 0  # number of values of a second key
 
     @property
     def rows(self) -> int:
@@ -59,7 +62,7 @@ class Streams:
     @property
     def columns(self) -> tuple[str, ...]:
         more = ("y", "z") if self.reach is not None else ("y",) if self.zones else ()
-        return ("ts", "key", "payload", "x", *more)
+        return ("ts", "key", "payload", "x", *more, *(("part",) if self.parts else ()))
 
     def tables(self, side: str) -> Iterator[pa.Table]:
         """Yield the tables of a stream, file by file."""
@@ -84,6 +87,8 @@ class Streams:
             values["z"] = values["x"] + rng.random(rows) * 2 * self.reach
         if self.zones:
             values["y"] = np.floor(rng.random(rows) * AREA * 8) / 8
+        if self.parts:
+            values["part"] = rng.integers(0, self.parts, rows)
         if self.hot:
             values["key"] = np.where(rng.random(rows) < self.hot, 0, values["key"])
         return _arrow(values)
@@ -111,7 +116,8 @@ class Streams:
     def _closing(self, number: int) -> pa.Table:
         ts = START + round((self.epochs * self.seconds + self.gap * (1 + number)) * SECOND)
         values: Values = {name: np.zeros(1) for name in self.columns}
-        values |= {"ts": np.array([ts], "datetime64[us]"), "key": np.array([CLOSING]), "payload": np.array([CLOSING])}
+        values |= {"ts": np.array([ts], "datetime64[us]")}
+        values |= {name: np.array([CLOSING]) for name in ("key", "payload", "part") if name in values}
         return _arrow(values)
 
 
@@ -121,11 +127,18 @@ def _arrow(values: Values) -> pa.Table:
 
 
 def write(streams: Streams, folder: Path) -> None:
-    """Write folder/<side>/part-00000.parquet and so on, in reading order."""
+    """Write folder/<side>/part-00000.parquet and so on, in reading order.
+
+    Spark reads files in the order of their times in milliseconds, so no two files of a stream have the same.
+    """
     for side in streams.sides:
         (folder / side).mkdir(parents=True)
+        last = 0
         for epoch, table in enumerate(streams.tables(side)):
-            write_file(table, folder / side / f"part-{epoch:05d}.parquet")
+            path = folder / side / f"part-{epoch:05d}.parquet"
+            write_file(table, path)
+            last = max(last + 1, path.stat().st_mtime_ns // MILLISECOND)
+            os.utime(path, ns=(last * MILLISECOND, last * MILLISECOND))
     if streams.zones:
         (folder / ZONES).mkdir()
         write_file(streams.table(), folder / ZONES / "part-00000.parquet")

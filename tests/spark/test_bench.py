@@ -26,6 +26,16 @@ def test_join_runs_both_systems_and_compares_them(tmp_path: Path):
 
 
 @pytest.mark.long
+def test_joins_of_three_streams_agree_and_spark_refuses_a_band(tmp_path: Path):
+    found = bench("nway", "", tmp_path)
+    *equal, band = found["cases"]
+    assert {s["status"] for case in equal for s in case["systems"]} == {"ok"}
+    assert [s["status"].split(":")[0] for s in band["systems"]] == ["ok", "ok", "refused"]
+    assert all(case["expected"]["rows"] > 0 and case["expected_by"] == "DuckDB" for case in found["cases"])
+    assert all(s["state_bytes"] > 0 for case in found["cases"] for s in case["systems"] if s["status"] == "ok")
+
+
+@pytest.mark.long
 def test_strategies_are_counted_compared_and_ranked(tmp_path: Path):
     out = tmp_path / "bench.json"
     options = ["--quick", "--rounds", "1", "--no-flink", "--only", "of 200", "--json", str(out)]

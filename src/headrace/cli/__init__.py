@@ -95,6 +95,7 @@ Benchmark = StrEnum(
         "state",
         "adaptive",
         "connect",
+        "nway",
         "all",
     ],
 )
@@ -711,6 +712,8 @@ def bench(
     """Compare headrace with Spark's own streaming and with Flink: same files, same two cores.
 
     Each system runs each round in a separate process. Answers are compared before systems are ranked.
+
+    nway: joins of three streams, compared with chains of two joins of the same meaning.
 
     processors: user code with state, compared with Spark's transformWithState, without Flink. split: the division of a
     stream among processors, compared with Spark's repartitionById. state: the cost of processors with many keys.

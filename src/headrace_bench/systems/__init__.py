@@ -58,6 +58,7 @@ def under(name: str, policy: Mapping[str, Any]) -> System:
 
 HEADRACE = System("headrace", "headrace", "headrace_job")
 HEADRACE_ONE_SPLITTER = System("headrace, one splitter", "headrace", "headrace_job", {"splitters": 1})
+HEADRACE_CHAIN = System("headrace, chain of two joins", "headrace, chain", "headrace_job", {"chain": True})
 HEADRACE_STATE = System("headrace", "headrace", "state_job")
 HEADRACE_STATIC = under("headrace, static table", {"elastic": "off", "hot": False})
 SPARK = _spark("Spark, default store", "HDFSBacked", {})

@@ -4,7 +4,7 @@ headrace.
     python flink_job.py task.json
 
 It uses streaming mode, event time, one Parquet file per stream (several files of a folder would be read in any order),
-and a Parquet sink that commits with each checkpoint. Progress is the number of tuples that the join has received (for
+and a Parquet sink that commits with each checkpoint. Progress is the number of tuples that the joins have received (for
 an aggregate, that its sources have emitted), from Flink's own metrics. A checkpoint every 30 s is rare compared with
 systems that commit every epoch, which favours Flink.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import platform
+import re
 import socket
 import sys
 import time
@@ -25,9 +26,12 @@ from pyflink.common import Configuration
 from pyflink.table import EnvironmentSettings, TableEnvironment
 from pyflink.version import __version__ as flink_version
 
-TYPES = {"ts": "TIMESTAMP_LTZ(3)", "key": "BIGINT", "payload": "BIGINT"}  # other columns are doubles
+TYPES = {"ts": "TIMESTAMP_LTZ(3)", "key": "BIGINT", "payload": "BIGINT", "part": "BIGINT"}  # other columns are doubles
 POLL = 0.1
-COUNTED = {"join": ("IntervalJoin", "].numRecordsIn"), "aggregate": ("Source", "].numRecordsOut")}
+RARELY = 20  # polls between two questions about checkpoints
+PATIENCE = 10  # seconds for an answer; a cluster that ends can leave a request without one
+IN, OUT = "].numRecordsIn", "].numRecordsOut"
+COUNTED = {"join": ("IntervalJoin", IN, 1), "nway": ("IntervalJoin", IN, 2), "aggregate": ("Source", OUT, 1)}
 OWN = ("execution.checkpointing.dir", "rest.bind-port")  # settings that differ between runs
 ENDED = ("FINISHED", "FAILED", "CANCELED")
 
@@ -98,6 +102,29 @@ def join(table: TableEnvironment, task: dict[str, Any]) -> str:
     )
 
 
+def nway(table: TableEnvironment, task: dict[str, Any]) -> str:
+    """Return the SQL of two interval joins. An interval join compares one event time of each side, so a third tuple is
+    near the other tuple of a pair by a second condition over plain times.
+    """
+    sink(table, task, [(alias, "BIGINT") for alias in "abc"])
+    a, b, c = (f"(SELECT *, 1 AS same, {column('t', 'ts')} AS plain FROM `{name}` AS t)" for name in task["sides"])
+    names = [name for name in task["columns"] if name != "ts"]
+    kept = ", ".join(f"{side}.`{name}` AS `{side}_{name}`" for side in "ab" for name in names)
+    first, second = task["joins"]
+    second = re.sub(r"\b([ab])\.", r"p.\1_", second)
+    one, two = ("", "") if task["equality"] else ("a.same = b.same AND ", "p.same = c.same AND ")
+    within = interval(task["within"])
+    pairs = (
+        f"(SELECT {kept}, a.ts, a.same, b.plain AS other FROM {a} AS a, {b} AS b "
+        f"WHERE {one}{first} AND b.ts BETWEEN a.ts - {within} AND a.ts + {within})"
+    )
+    return (
+        f"INSERT INTO results SELECT p.a_payload, p.b_payload, c.payload FROM {pairs} AS p, {c} AS c "
+        f"WHERE {two}{second} AND c.ts BETWEEN p.ts - {within} AND p.ts + {within} "
+        f"AND c.plain BETWEEN p.other - {within} AND p.other + {within}"
+    )
+
+
 def aggregate(table: TableEnvironment, task: dict[str, Any]) -> str:
     columns = [("window_start", "TIMESTAMP(3)"), ("key", "BIGINT"), ("n", "BIGINT"), ("mean", "DOUBLE")]
     sink(table, task, columns)
@@ -113,39 +140,60 @@ class Metrics:
 
     def __init__(self, url: str, job: str, kind: str) -> None:
         self.jobs = f"{url}/jobs/{job}"
-        self.begins, self.ends = COUNTED[kind]
-        self.counters: dict[str, str] = {}
+        self.begins, self.ends, self.number = COUNTED[kind]
+        self.counters: list[tuple[str, str, int]] = []  # vertex, metric, 1 or -1
 
     def get(self, path: str = "") -> Any:
-        with urllib.request.urlopen(f"{self.jobs}{path}") as answer:  # noqa: S310
+        with urllib.request.urlopen(f"{self.jobs}{path}", timeout=PATIENCE) as answer:  # noqa: S310
             return json.load(answer)
 
     def find(self) -> None:
-        for vertex in self.get()["vertices"]:
-            for metric in self.get(f"/vertices/{vertex['id']}/subtasks/metrics"):
-                if metric["id"].startswith(self.begins) and metric["id"].endswith(self.ends):
-                    self.counters[vertex["id"]] = metric["id"]
+        found = [
+            (vertex["id"], metric["id"])
+            for vertex in self.get()["vertices"]
+            for metric in self.get(f"/vertices/{vertex['id']}/subtasks/metrics")
+            if metric["id"].startswith(self.begins) and metric["id"].endswith(self.ends)
+        ]
+        if len(found) >= self.number:
+            self.counters = counters(found)
 
     def tuples(self) -> int:
-        counts = [
-            self.get(f"/vertices/{vertex}/subtasks/metrics?get={name}&agg=sum")
-            for vertex, name in self.counters.items()
-        ]
-        return int(sum(metric["sum"] for found in counts for metric in found))
+        return sum(sign * self.count(vertex, name) for vertex, name, sign in self.counters)
+
+    def count(self, vertex: str, name: str) -> int:
+        found = self.get(f"/vertices/{vertex}/subtasks/metrics?get={name}&agg=sum")
+        return int(sum(metric["sum"] for metric in found))
+
+    def checkpoint(self) -> Any:
+        """Return the latest completed checkpoint, or None."""
+        return self.get("/checkpoints")["latest"]["completed"]
 
 
-def follow(metrics: Metrics, points: Any) -> int:
-    """Record the progress of the job until the job and its cluster end."""
-    last = -1
+def counters(found: list[tuple[str, str]]) -> list[tuple[str, str, int]]:
+    """Return what is added and subtracted. The second of two joins also receives the pairs of the first."""
+    number = re.compile(r"\[(\d+)\]")
+    found = sorted(found, key=lambda each: int(number.search(each[1]).group(1)))  # type: ignore[union-attr]
+    pairs = [(vertex, name.replace(IN, OUT), -1) for vertex, name in found[:-1] if name.endswith(IN)]
+    return [(vertex, name, 1) for vertex, name in found] + pairs
+
+
+def follow(metrics: Metrics, points: Any) -> tuple[int, list[dict[str, float]]]:
+    """Record the progress of the job until the job and its cluster end. Return the last count, and the tuples and bytes
+    of state at each checkpoint.
+    """
+    last, polls, states = -1, 0, dict[int, dict[str, float]]()
     with contextlib.suppress(OSError):
         while metrics.get()["state"] not in ENDED:
             if not metrics.counters:
                 metrics.find()
-            if (count := metrics.tuples()) != last:
+            if (count := metrics.tuples()) > last:
                 record(points, count)
                 last = count
+            if polls % RARELY == 0 and (made := metrics.checkpoint()):
+                states.setdefault(made["id"], {"tuples": last, "state": made["state_size"]})
+            polls += 1
             time.sleep(POLL)
-    return last
+    return last, list(states.values())
 
 
 def record(points: Any, count: int) -> None:
@@ -164,16 +212,17 @@ def main(path: str) -> None:
     shown = {name: value for name, value in chosen.items() if name not in OWN} | {"heap": task["heap"]}
     (work / "about.json").write_text(json.dumps({"versions": versions, "settings": shown}))
     declare(table, task)
-    query = {"join": join, "aggregate": aggregate}[task["kind"]](table, task)
+    query = {"join": join, "nway": nway, "aggregate": aggregate}[task["kind"]](table, task)
     result = table.execute_sql(query)
     metrics = Metrics(
         f"http://localhost:{chosen['rest.bind-port']}", str(result.get_job_client().get_job_id()), task["kind"]
     )
     with (work / "points").open("a") as points:
-        last = follow(metrics, points)
+        last, states = follow(metrics, points)
         result.wait()  # raises the error that ended the job
         if last < task["tuples"]:
             record(points, task["tuples"])  # the job ended between two polls
+    (work / "epochs.json").write_text(json.dumps(states))
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 import headrace as hr
 from headrace.run.run import Run
 from headrace.telemetry.progress import EpochSummary
-from headrace_bench.systems import counting, jobs
+from headrace_bench.systems import counting, headrace_nway, jobs
 from headrace_bench.systems.headrace_processors import CountByType, RunningCount, RunningCountInPlace, Sessions
 from headrace_bench.task import PROCESSORS
 from headrace_bench.workload import ZONES
@@ -34,6 +34,9 @@ def build(task: dict[str, Any], sources: list[hr.Stream]) -> hr.Stream:
         return placed.join(zones, on=task["on"], how=task["how"]).map("payload", "zone")
     if task["kind"] in (*PROCESSORS, "split"):
         return split(task, sources[0])
+    if task["kind"] == "nway":
+        join = headrace_nway.chain if task.get("chain") else headrace_nway.several
+        return join(sources, task["joins"], task["within"], "payload")
     within = f"{task['within']} seconds"
     if task["kind"] == "figure-8":
         return figure_8(sources[0], sources[1], f"{task['window']} seconds", within)
@@ -83,6 +86,7 @@ class Seen:
     last: EpochSummary
     busy: tuple[float, ...]  # recent share of time in which each slot works
     at: float  # wall-clock time when it was first seen
+    state: int = 0  # bytes of the state
 
 
 def follow(run: Run, task: dict[str, Any]) -> list[Seen]:
@@ -92,7 +96,9 @@ def follow(run: Run, task: dict[str, Any]) -> list[Seen]:
     def look() -> int:
         progress = run.progress
         if progress.last is not None and progress.last.epoch not in seen:
-            seen[progress.last.epoch] = Seen(progress.tuples_in, progress.last, tuple(progress.busy), time.time())
+            seen[progress.last.epoch] = Seen(
+                progress.tuples_in, progress.last, tuple(progress.busy), time.time(), progress.state_bytes
+            )
         return progress.tuples_in
 
     with jobs.points(task) as record:
@@ -169,6 +175,8 @@ def main(path: str) -> None:
             jobs.epochs(task, counting.epochs(spark.sparkContext, [(each.tuples, each.last) for each in seen]))
         elif task.get("watch"):
             jobs.epochs(task, watched(seen, run.decisions))
+        elif task["kind"] == "nway":
+            jobs.epochs(task, [{"tuples": each.tuples, "state": each.state} for each in seen])
         spark.stop()
 
 

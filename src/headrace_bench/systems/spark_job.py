@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 
 from headrace_bench.systems import jobs
 from headrace_bench.task import PROCESSORS
-from headrace_bench.workload import ZONES
+from headrace_bench.workload import SECOND, ZONES
 
 POLL = 0.2
 
@@ -64,6 +65,8 @@ def build(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
         from headrace_bench.systems import spark_processors
 
         return spark_processors.build(task, streams[0])
+    if task["kind"] == "nway":
+        return nway(task, streams)
     sides = [
         s.select(*(F.col(n).alias(f"{side}_{n}") for n in s.columns)) for side, s in zip("lr", streams, strict=True)
     ]
@@ -78,6 +81,37 @@ def with_table(task: dict[str, Any], stream: DataFrame) -> DataFrame:
     placed = stream.select("payload", *(F.expr(sql).alias(name) for name, sql in task["places"].items()))
     found = placed.alias("l").join(F.broadcast(zones).alias("r"), F.expr(task["on"]), task["how"])
     return found.select("payload", "zone")
+
+
+def nway(task: dict[str, Any], streams: list[DataFrame]) -> DataFrame:
+    """Return a chain of two joins. A third tuple must be near both of the others, not only near one.
+
+    Spark allows one event time per stream, so that of b becomes a number before the second join.
+    """
+    a, b, c = (
+        s.select(*(F.col(n).alias(f"{alias}_{n}") for n in s.columns)) for alias, s in zip("abc", streams, strict=True)
+    )
+    first, second = (re.sub(r"\b([abc])\.", r"\1_", condition) for condition in task["joins"])
+    reach = f"interval {task['within']} seconds"
+    near = "{0}_ts between a_ts - " + reach + " and a_ts + " + reach
+    pairs = a.join(b, F.expr(f"{first} and {near.format('b')}"))
+    pairs = pairs.withColumn("b_micros", F.expr("unix_micros(b_ts)")).drop("b_ts")
+    late = f"abs(unix_micros(c_ts) - b_micros) <= {task['within'] * SECOND}"
+    found = pairs.join(c, F.expr(f"{second} and {near.format('c')} and {late}"))
+    return found.select(*(F.col(f"{alias}_payload").alias(alias) for alias in "abc"))
+
+
+def states(batches: list[Any]) -> list[dict[str, float]]:
+    """Return the bytes of state after each batch, in memory and in files, as Spark reports them."""
+    done, found = 0, list[dict[str, float]]()
+    for batch in batches:
+        done += batch["numInputRows"]
+        found.append({"tuples": done, "state": sum(map(_bytes, batch["stateOperators"]))})
+    return found
+
+
+def _bytes(operator: Any) -> int:
+    return int(operator["memoryUsedBytes"]) + int(operator["customMetrics"].get("rocksdbSstFileSize", 0))
 
 
 def follow(query: Any, task: dict[str, Any]) -> None:
@@ -116,6 +150,8 @@ def run(path: str, begun: Callable[[SparkSession, dict[str, Any], Path], Any]) -
             begun(spark, {**task, **task["rehearsal"]}, work / "rehearsal").awaitTermination()
         query = begun(spark, task, work)
         follow(query, task)
+        if task["kind"] == "nway":
+            jobs.epochs(task, states([batch for batch in query.recentProgress if batch["numInputRows"]]))
         query.stop()
         spark.stop()
 

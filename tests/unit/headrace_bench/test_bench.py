@@ -70,6 +70,13 @@ def test_the_same_seed_gives_the_same_files(tmp_path: Path):
     assert next(iter(STREAMS.tables("left"))) != next(iter(replace(STREAMS, seed=8).tables("left")))
 
 
+def test_files_of_a_stream_were_written_in_different_milliseconds(tmp_path: Path):
+    workload.write(STREAMS, tmp_path)
+    files = sorted((tmp_path / "left").iterdir())
+    times = [file.stat().st_mtime_ns // workload.MILLISECOND for file in files]
+    assert len(set(times)) == len(files) and times == sorted(times)
+
+
 def test_times_rise_strictly_from_file_to_file_and_are_whole_milliseconds():
     last = None
     for table in STREAMS.tables("left"):
@@ -516,6 +523,7 @@ def test_the_command_explains_itself():
     for word in (
         "join",
         "theta",
+        "nway",
         "aggregate",
         "latency",
         "growth",
