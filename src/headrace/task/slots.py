@@ -151,12 +151,21 @@ class EpochSlot:
     def waiting_rows(self, side: int, schema: pa.Schema, groups: list[int] | None) -> pa.Table:
         """Return the rows of the state and those that arrived, in one table."""
         if self.operator.arranged_by_number(side):
-            tables = self.read_blocks(self.old(side), side)
+            tables = self.read_blocks([block for block in self.old(side) if self._reaches_stretch(block)], side)
         else:
             tables = [open_state_block(self.task, self.operator, side, block).slice(groups) for block in self.old(side)]
         tables += [_widen(rows, schema) for rows in self.rows(side)]
         tables = [table for table in tables if table.num_rows]
         return pa.concat_tables(tables) if tables else schema.empty_table()
+
+    def _reaches_stretch(self, block: Block) -> bool:
+        """Return whether a block of waiting tuples can have one of this slot's stretch."""
+        layout = self.epoch.layout_of[self.operator.name]
+        if not isinstance(layout, Ranges) or not layout.first <= self.number < layout.slots:
+            return False
+        low, high = layout.range_at(self.number - layout.first)
+        after = low is None or block.high is None or block.high >= low
+        return after and (high is None or block.low is None or block.low < high)
 
     def replace_rows(self, side: int, table: pa.Table) -> None:
         """Write this slot's part of the new state. It replaces the former part."""
