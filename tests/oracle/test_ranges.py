@@ -207,7 +207,9 @@ def test_ranges_follow_values_that_drift(epochs: int, tmp_path: Path) -> None:
         if kinds[-1]:
             worst.append(shares(run, used, [np.concatenate(side) for side in held]))
         run.epoch(tables)
+    first = next(decision for decision in run.driver.control.history if decision.kind == "ranges")
     run.close()
+    assert first.measured is not None and abs(first.measured - first.predicted) < 0.2
     assert all(kinds[10:]), "ranges within ten epochs"
     assert max(worst[5:]) <= 1.3, [round(each, 2) for each in worst]
 

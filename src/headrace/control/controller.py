@@ -348,7 +348,8 @@ class Controller:
             return layout, []
         rates = f"{totals[0]:,.0f} and {totals[1]:,.0f} tuples in windows; the busiest slot reads {before:,.0f} of them"
         change = f"{_shown(layout)} to {_shown(wanted)}"
-        return wanted, [Decision(epoch, operator.name, "ranges", change, rates, before, after / before)]
+        load = _relative_to_mean(before, found, slots)
+        return wanted, [Decision(epoch, operator.name, "ranges", change, rates, load, after / before)]
 
     def _orders(self, epoch: int, keep: bool) -> list[Decision]:
         """Return the orders that operators changed by themselves since the last reorganisation."""
@@ -527,7 +528,7 @@ class Controller:
             return group_moves.imbalance(loads)
         operator = self.plan.by_name[decision.operator]
         if decision.kind == "ranges" and operator.band is not None and isinstance(layout, Rectangles | Ranges):
-            return _read_by_busiest(layout, operator, found)
+            return _relative_to_mean(_read_by_busiest(layout, operator, found), found, self.active)
         if isinstance(layout, Rectangles):
             return join_shapes.read_by_busiest(layout, found.totals(), (found.held[0], found.held[1]))
         return None
@@ -599,6 +600,12 @@ def _read_by_busiest(layout: Rectangles | Ranges, operator: Operator, found: Mea
         return range_bounds.read_by_busiest(layout, found.numbers, operator.band.width)
     left, right = (float(sample.weights.sum()) for sample in found.numbers)
     return join_shapes.read_by_busiest(layout, (left, right), (0.0, 0.0))
+
+
+def _relative_to_mean(read: float, found: MeasuredLoad, slots: int) -> float:
+    """Return what the busiest slot reads, relative to an equal share of the tuples in windows."""
+    total = sum(float(sample.weights.sum()) for sample in found.numbers)
+    return read * slots / total if total else 0.0
 
 
 def _shown(layout: Rectangles | Ranges) -> str:

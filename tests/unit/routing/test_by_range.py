@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import QueryError
@@ -36,6 +36,7 @@ def met(layout: Ranges, points: SortedRows, intervals: SortedRows, point: int, i
     ]
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(width=64), min_size=1, max_size=6),
     st.lists(st.floats(width=64), min_size=1, max_size=6),
@@ -69,6 +70,7 @@ def test_what_is_near_enough_meets_in_one_slot(
                 assert found and found[0] >= first
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.tuples(st.floats(width=64), st.floats(width=64)), min_size=1, max_size=6),
     st.floats(width=64),
@@ -91,6 +93,7 @@ def test_an_interval_is_read_where_its_points_are(
             assert len(met(layout, SortedRows(ordered([point]), 0.0, 0.0), rows, 0, place)) == 1
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=2),
     st.integers(-(2**63), 2**63 - 1),
