@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from headrace import join
 from headrace.columnar.types import TS_TYPE
 from headrace.stream import Stream
 from headrace.testing import table_stream
@@ -48,3 +49,10 @@ def by_phone() -> Stream:
     return joined.map(number="phone", reason="reason").aggregate(
         by=["reason", "number"], window="60 seconds", n="count(*)"
     )
+
+
+def several() -> Stream:
+    """A join of three streams on two keys, then a group."""
+    on = "a.caller = s.phone and s.phone = b.caller and a.ts < b.ts"
+    joined = join({"a": calls("first"), "s": suspects(), "b": calls("second")}, on=on, within="60 seconds")
+    return joined.aggregate(by=["phone"], window="60 seconds", n="count(*)")

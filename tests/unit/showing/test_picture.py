@@ -18,7 +18,9 @@ from tests.unit.compile import queries
 NS = "{http://www.w3.org/2000/svg}"
 
 
-@pytest.mark.parametrize("make", [queries.figure_1, queries.figure_2, queries.figure_8, queries.by_phone])
+@pytest.mark.parametrize(
+    "make", [queries.figure_1, queries.figure_2, queries.figure_8, queries.by_phone, queries.several]
+)
 @pytest.mark.parametrize("strategy", ["subquery", "operator", "query"])
 def test_every_subquery_is_in_the_picture(make: Any, strategy: str) -> None:
     plan = make().plan(slots=3, strategy=strategy)

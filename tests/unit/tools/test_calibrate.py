@@ -1,4 +1,4 @@
-"""What a sample foretells, a run finds: tuples sent and tuples held, for five queries."""
+"""What a sample foretells, a run finds: tuples sent and tuples held, for seven queries."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
+from headrace import join
 from headrace.columnar.types import TS_TYPE, stream_schema
 from headrace.compile.subqueries import MeasuredRates, Plan
 from headrace.difference import difference
@@ -81,8 +82,15 @@ def counted(l: Stream, r: Stream) -> Stream:
     return l.join(r, on="l.k = r.k", last=(400, 200)).aggregate(by=["l_g"], last=20, every=5, n="count(*)")
 
 
+def several(l: Stream, r: Stream) -> Stream:
+    on = "a.k = b.k and b.k = c.k and a.x < c.x"
+    return join(
+        {"a": l, "b": r, "c": r.filter("g < 10")}, on=on, within={"a": "8 seconds", "b": "6 seconds", "c": "4 seconds"}
+    )
+
+
 Query = Callable[[Stream, Stream], Stream]
-QUERIES: list[Query] = [equality, theta, band, aggregate, figure_8, counted]
+QUERIES: list[Query] = [equality, theta, band, aggregate, figure_8, counted, several]
 
 
 @pytest.fixture(scope="module")
