@@ -308,7 +308,8 @@ def join(
     Args:
         streams: 2 to 8 streams by alias. A stream may have several aliases.
         on: any predicate over the columns of the aliases, such as "a.id = b.id and b.part = c.part and a.x < c.x".
-        within: the time window of all aliases, or a dict with the window of each alias.
+        within: how much older than the latest tuple of a combination the others may be, such as "60 seconds", or a dict with
+            the window of each alias.
         **others: nothing; `last` and `how` belong to joins of two streams.
 
     Returns:
@@ -335,9 +336,11 @@ def join(
 
     if not isinstance(streams, dict):
         raise QueryTypeError(
-            f"join takes streams by alias, as a dict; found {describe_argument(streams)}; such as hr.join({{'a': a, 'b': b}}, ...)"
+            f"join takes streams by alias, as a dict; found {describe_argument(streams)}; write"
+            " hr.join({'a': a, 'b': b}, on=..., within=...)"
         )
-    return Stream(nway_join({alias: node_of(stream) for alias, stream in streams.items()}, on, within, others))
+    aliased = {alias: node_of(stream, f"the value of {alias!r} must be") for alias, stream in streams.items()}
+    return Stream(nway_join(aliased, on, within, others))
 
 
 def table(

@@ -1386,10 +1386,10 @@ class Substreams:
 answer_habits(Substreams)
 
 
-def node_of(stream: Stream) -> nodes.Node:
-    """The record behind a handle."""
+def node_of(stream: Stream, what: str = "a query is") -> nodes.Node:
+    """The record behind a handle. what: how an error about another value begins."""
     if not isinstance(stream, Stream):
-        raise QueryTypeError(f"a query is a stream; found {describe_argument(stream)}; {_instead(stream)}")
+        raise QueryTypeError(f"{what} a stream; found {describe_argument(stream)}; {_instead(stream)}")
     return stream._node
 
 
@@ -1406,6 +1406,11 @@ def _node(stream: Stream, what: str) -> nodes.Node:
 
 def _refuse_a_third(other: Any, on: Any) -> None:
     """Raise if `join` was given several streams, as a list or one after another."""
+    if isinstance(other, dict) and any(isinstance(each, Stream | Table) for each in other.values()):
+        raise QueryTypeError(
+            f"join takes one other stream or table at a time; found {describe_argument(other)}; choose one of its streams,"
+            f" such as [{next(iter(other))!r}], or write hr.join({{'a': a, 'b': b, 'c': c}}, on=..., within=...)"
+        )
     listed = isinstance(other, list | tuple) and any(isinstance(each, Stream | Table) for each in other)
     if listed or isinstance(on, Stream | Table):
         found = describe_argument(other) if listed else f"on={describe_argument(on)}"

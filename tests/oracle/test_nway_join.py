@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -371,7 +372,7 @@ TWICE = {"a": stream("a", k=pa.int64(), b_x=pa.int64()), "a_b": stream("b", x=pa
         ({"a": A}, {}, QueryError, "2 to 8 streams; found 1"),
         ({f"a{n}": A for n in range(9)}, {}, QueryError, "2 to 8 streams; found 9"),
         ([A, B], {}, QueryTypeError, "by alias, as a dict; found a list"),
-        ({"a": A, "b": 3}, {}, QueryTypeError, "found 3"),
+        ({"a": A, "b": 3}, {}, QueryTypeError, "the value of 'b' must be a stream; found 3"),
         ({"a": A, 1: B}, {}, QueryTypeError, "an alias must be text; found 1"),
         ({"a": A, "b c": B}, {}, QueryError, "a name of letters, digits and _.* found 'b c'"),
         ({"a": A, "ts": B}, {}, QueryError, "cannot be 'ts'"),
@@ -401,7 +402,7 @@ TWICE = {"a": stream("a", k=pa.int64(), b_x=pa.int64()), "a_b": stream("b", x=pa
             ExpressionError,
             r"names 'c\.k'; in a join write a\.column or b\.column",
         ),
-        ({"a": A, "b": B}, {"on": "a.k = b.nope"}, ExpressionError, "unknown column 'nope'; there are ts, k, v"),
+        ({"a": A, "b": B}, {"on": "a.k = b.nope"}, ExpressionError, "unknown column 'nope' of b; there are ts, k, v"),
         ({"a": A, "b": B}, {"on": "a.k || b.k"}, ExpressionError, "must be true or false"),
     ],
 )
@@ -413,6 +414,25 @@ def test_bad_arguments(streams: Any, given: dict[str, Any], error: type[hr.Headr
 def test_a_join_of_a_list_of_streams_names_the_join_of_several() -> None:
     with pytest.raises(QueryTypeError, match=r"hr\.join\({"):
         A.join([B, C], on="true", within="1 s")  # type: ignore[arg-type]
+    with pytest.raises(QueryTypeError, match=r"such as \['b'\], or write hr\.join\({"):
+        A.join({"b": B, "c": C}, on="true", within="1 s")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("a.k", "; after a join it is a_k"),
+        ("B.ts", "; after a join it is B_ts"),
+        ("k", "; did you mean a_k or B_k? A join adds the alias to names of several streams"),
+        ("d.k", ""),
+    ],
+)
+def test_a_column_of_an_alias_has_another_name_behind_the_join(name: str, hint: str) -> None:
+    found = hr.join({"a": A, "B": B}, on="a.k = B.k", within="1 s")
+    with pytest.raises(ExpressionError, match=re.escape(", ".join(found.columns) + hint) + "$"):
+        found.filter(f"{name} IS NULL")
+    with pytest.raises(QueryError, match=re.escape(", ".join(found.columns) + hint)):
+        found.select(name)
 
 
 def test_a_part_that_can_fail_sees_only_what_all_others_let_through() -> None:

@@ -623,7 +623,7 @@ def small(**named: Any) -> tuple[Stream, Table]:
         ({"on": "true", "within": "1 second"}, QueryError, "a table has no time, so a join with it has no window"),
         ({"on": "true", "last": 5}, QueryError, "found last=5"),
         ({"on": "true", "how": "right"}, QueryError, "takes how='inner' or how='left'; found 'right'"),
-        ({"on": "l.k = r.ts"}, QueryError, "unknown column 'ts'; there are k, zone"),
+        ({"on": "l.k = r.ts"}, QueryError, "unknown column 'ts' of r; there are k, zone"),
         ({"on": "l.k + r.k"}, QueryError, "on"),
     ],
 )

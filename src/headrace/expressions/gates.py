@@ -245,7 +245,7 @@ def _check_columns(tree: Tree, scopes: Mapping[str, pa.Schema], text: str, what:
             msg = f"{what} = {text!r} names {'.'.join(path)!r}; in a join write {written}"
             raise ExpressionError(f"{msg}{_sides_hint(path, scopes)}")
         else:
-            _check_column(path[1:], scopes[path[0].lower()], text, what)
+            _check_column(path[1:], scopes[path[0].lower()], text, what, path[0])
 
 
 def _sides_hint(path: Sequence[str], scopes: Mapping[str, pa.Schema]) -> str:
@@ -261,11 +261,12 @@ def _has_column(schema: pa.Schema, name: str) -> bool:
     return name.lower() in {column.lower() for column in schema.names}
 
 
-def _check_column(path: Sequence[str], schema: pa.Schema, text: str, what: str) -> None:
+def _check_column(path: Sequence[str], schema: pa.Schema, text: str, what: str, side: str = "") -> None:
     name = path[0]
     if not _has_column(schema, name):
+        of = f" of {side}" if side else ""
         raise ExpressionError(
-            f"{what} = {text!r} names an unknown column {name!r}; there are {', '.join(schema.names)}"
+            f"{what} = {text!r} names an unknown column {name!r}{of}; there are {', '.join(schema.names)}"
             f"{column_hint(path, schema, text)}"
         )
 

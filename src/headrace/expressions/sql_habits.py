@@ -49,7 +49,7 @@ def syntax_hint(text: str) -> str:
 def column_hint(path: Sequence[str], schema: pa.Schema, text: str) -> str:
     """Return what may have been meant by an unknown column, or an empty text."""
     name = path[0]
-    if name.lower() in ("l", "r") and len(path) > 1:
+    if name.lower() in ("l", "r", *_aliases(schema.names)) and len(path) > 1:
         columns = {column.lower(): column for column in schema.names}
         found = columns.get("_".join(path[:2]).lower()) or columns.get(path[1].lower())
         return f"; after a join it is {found}" if found else ""
@@ -64,8 +64,17 @@ def prefix_hint(name: str, columns: Sequence[str]) -> str:
         return f"; did you mean {twin}?"
     found = [column for column in columns if _without_prefixes(column) == _without_prefixes(name)]
     if not found:
-        return ""
+        prefixed = {f"{alias}_{name}".lower() for alias in _aliases(columns)}
+        found = [column for column in columns if column.lower() in prefixed]
+        return (
+            f"; did you mean {' or '.join(found)}? A join adds the alias to names of several streams" if found else ""
+        )
     return f"; did you mean {' or '.join(found)}? A join adds l_ or r_ to names of both sides, except those in using"
+
+
+def _aliases(columns: Sequence[str]) -> list[str]:
+    """Return the aliases of a join of several streams, each of which has its own time in the result."""
+    return [column[: -len("_ts")].lower() for column in columns if column.lower().endswith("_ts")]
 
 
 def _without_prefixes(name: str) -> str:

@@ -250,9 +250,23 @@ class NWayJoinOperator(AppendingOperator):
 
     @property
     def pairing(self) -> str:
-        if self.everywhere or not self.is_keyed:
-            return "each new tuple probes the other streams, by key or by time; every slot reads some streams"
-        return "each new tuple probes the other streams by key"
+        whole = ", ".join(self.aliases[side] for side in self.everywhere)
+        if len(self._routed_by_others()) > 1:
+            whole = "the streams without the chosen key"
+        parts = [
+            f"each new tuple probes the other streams {self._probed_by}",
+            f"every slot reads {whole}" if whole else "",
+            f"{self.on.may_fail} may fail, so it is evaluated last" if self.on.may_fail else "",
+        ]
+        return "; ".join(filter(None, parts))
+
+    @property
+    def _probed_by(self) -> str:
+        if self.is_keyed and not self.everywhere:
+            return "by key"
+        has_band = any(part.band is not None for part in self.on.safe)
+        ways = [*(["by key"] if self.on.keys else []), *(["along a number"] if has_band else []), "by time"]
+        return " or ".join(filter(None, [", ".join(ways[:-1]), ways[-1]]))
 
     @property
     def predicate(self) -> str:

@@ -14,7 +14,7 @@ from headrace import expressions
 from headrace.columnar.duck import quote
 from headrace.columnar.types import EVENT_TIME, TS, refuse_added_names
 from headrace.errors import QueryError, QueryTypeError
-from headrace.expressions.sql_habits import prefix_hint
+from headrace.expressions.sql_habits import column_hint, prefix_hint
 from headrace.query import nodes
 from headrace.support.argument_errors import argument_kind, describe_argument, is_foreign_expression
 
@@ -88,7 +88,7 @@ def check_column(name: str, schema: pa.Schema, verb: str) -> None:
         raise QueryError(
             f"{verb} takes no '*'; use s.with_columns(new='a + 1') for all columns and a new one, s.drop('a') for all but some"
         )
-    hint = _instead_of_text(name, verb) or prefix_hint(name, schema.names)
+    hint = _instead_of_side(name, schema) or _instead_of_text(name, verb) or prefix_hint(name, schema.names)
     raise QueryError(f"{verb} names an unknown column {name!r}; there are {', '.join(schema.names)}{hint}")
 
 
@@ -109,6 +109,12 @@ def _map(node: nodes.Node, kept: Mapping[str, str], new: Mapping[str, str], verb
 
 def _others(node: nodes.Node) -> list[str]:
     return [name for name in node.schema.names if name != TS]
+
+
+def _instead_of_side(name: str, schema: pa.Schema) -> str:
+    """Return a hint for a column that is named with a side of an earlier join, such as l.id."""
+    path = name.split(".")
+    return column_hint(path, schema, name) if len(path) == 2 and all(map(_is_plain, path)) else ""
 
 
 def _instead_of_text(name: str, verb: str) -> str:

@@ -220,7 +220,7 @@ def test_a_predicate_must_fit_the_types(stream: Stream, text: str) -> None:
         ("k = 1", "names 'k'; in a join write l.column or r.column, here l.k or r.k"),
         ("a.k = r.k", "names 'a.k'; in a join write l.column or r.column, here l.k or r.k"),
         ("l = r", "in a join write l.column or r.column"),
-        ("l.nosuch = r.k", f"unknown column 'nosuch'; there are {COLUMNS}"),
+        ("l.nosuch = r.k", f"unknown column 'nosuch' of l; there are {COLUMNS}"),
         ("l.k", "must be true or false"),
         ("sum(l.x) > 1", "aggregates belong in .aggregate"),
         ("l.k = r.k and random() < 0.5", "not a function of its arguments alone"),

@@ -161,3 +161,17 @@ def test_a_join_of_several_streams_shows_its_ways_to_route() -> None:
     assert "chosen: hash of b.x = c.x, the other streams to every slot" in two.explain(slots=4, figures=rates)
     none = hr.join({"a": a, "b": b, "c": c}, on="a.x < c.x", within="10 seconds")
     assert "chosen: grid of 2 + 2 cells, left by rows" in none.explain(slots=4)
+
+
+def test_a_join_of_several_streams_shows_how_it_probes() -> None:
+    streams = {name: hr.testing.source(name, {"k": "int64", "x": "double", "s": "string"}) for name in "abc"}
+    ways = {
+        "a.k = b.k and b.k = c.k": "by key\n",
+        "a.k = b.k and b.x = c.x": "by key or by time; every slot reads the streams without the chosen key\n",
+        "a.k = b.k and abs(b.x - c.x) <= 1": "by key, along a number or by time; every slot reads c\n",
+        "a.x < c.x": "by time; every slot reads c\n",
+        "a.k = b.k and a.s::int = c.k": "; (CAST(a.s AS INTEGER) = c.k) may fail, so it is evaluated last\n",
+    }
+    for on, way in ways.items():
+        text = hr.join(streams, on=on, within="10 seconds").explain(slots=4)
+        assert "pairs: each new tuple probes the other streams by" in text and way in text, on
