@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from headrace import sinks
@@ -52,7 +53,7 @@ from headrace.support.version import __version__
 
 if TYPE_CHECKING:
     import datetime as dt
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
@@ -293,6 +294,7 @@ def kafka(
 
 def join(
     streams: Mapping[str, Stream],
+    *more: object,
     on: str | None = None,
     within: Duration | Mapping[str, Duration] | None = None,
     **others: object,
@@ -310,6 +312,7 @@ def join(
         on: any predicate over the columns of the aliases, such as "a.id = b.id and b.part = c.part and a.x < c.x".
         within: how much older than the latest tuple of a combination the others may be, such as "60 seconds", or a dict with
             the window of each alias.
+        *more: nothing.
         **others: nothing; `last` and `how` belong to joins of two streams.
 
     Returns:
@@ -334,9 +337,10 @@ def join(
     """
     from headrace.query.nway_arguments import nway_join
 
-    if not isinstance(streams, dict):
+    if not isinstance(streams, Mapping) or more:
+        found = ", ".join(describe_argument(each) for each in (streams, *more))
         raise QueryTypeError(
-            f"join takes streams by alias, as a dict; found {describe_argument(streams)}; write"
+            f"join takes streams by alias, as a dict; found {found}; write"
             " hr.join({'a': a, 'b': b}, on=..., within=...)"
         )
     aliased = {alias: node_of(stream, f"the value of {alias!r} must be") for alias, stream in streams.items()}

@@ -411,6 +411,11 @@ def test_bad_arguments(streams: Any, given: dict[str, Any], error: type[hr.Headr
         hr.join(streams, **{"on": "true", "within": "60 seconds", **given})
 
 
+def test_streams_without_aliases_are_refused_by_name() -> None:
+    with pytest.raises(QueryTypeError, match="by alias, as a dict; found a stream, a stream; write"):
+        hr.join(A, B, on="a.k = b.k", within="1 second")
+
+
 def test_a_join_of_a_list_of_streams_names_the_join_of_several() -> None:
     with pytest.raises(QueryTypeError, match=r"hr\.join\({"):
         A.join([B, C], on="true", within="1 s")  # type: ignore[arg-type]
