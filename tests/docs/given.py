@@ -23,6 +23,7 @@ def names(page: str) -> dict[str, Any]:
         return {}
     return {
         "orders": _stream("orders", id=INT, item=TEXT, shop=TEXT, user=TEXT, amount=pa.float64()),
-        "payments": _stream("payments", order_id=INT),
+        "payments": _stream("payments", order_id=INT, amount=pa.float64()),
+        "shipments": _stream("shipments", order_id=INT),
         "prices": _stream("prices", item=TEXT, price=pa.float64()),
     }
