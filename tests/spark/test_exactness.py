@@ -39,7 +39,7 @@ SLOTS = (1, 2, 3, 5)
 COLLECTED = 24
 STARTED = 8
 MIXES = 20
-SEVERAL = 20
+SEVERAL, FEW_JOINS = 20, 8  # joins of several streams, and how many of them `make test` takes
 
 
 def same(expected: pa.Table, found: pa.Table, what: Any) -> None:
@@ -102,7 +102,9 @@ def test_a_plan_that_was_saved_is_run_as_it_says(spark: Any, tmp_path: Path) -> 
     same(reference(case.query), query.collect(plan=plan), case)
 
 
-@pytest.mark.parametrize("seed", smoky(range(SEVERAL), 2))
+@pytest.mark.parametrize(
+    "seed", [*smoky(range(FEW_JOINS), 2), *(pytest.param(n, marks=pytest.mark.long) for n in range(FEW_JOINS, SEVERAL))]
+)
 def test_joins_of_several_streams(spark: Any, tmp_path: Path, seed: int) -> None:
     """Against the reference and, for those that are collected, a nested loop in plain Python."""
     join = random_join(1_000 + seed)
