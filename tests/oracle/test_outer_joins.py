@@ -348,14 +348,14 @@ def leaves_out_those_that_came_late(patch: pytest.MonkeyPatch) -> None:
 
 
 def drops_null_keys(patch: pytest.MonkeyPatch) -> None:
-    real = outer_join.join_groupings
+    real = outer_join.content_groupings
     kept = outer_join.replace
 
     def replaced(record: Any, **changed: Any) -> Any:
         changed.pop("drop_null", None)
         return kept(record, **changed)
 
-    patch.setattr(outer_join, "join_groupings", real)
+    patch.setattr(outer_join, "content_groupings", real)
     patch.setattr(outer_join, "replace", replaced)
 
 

@@ -61,7 +61,7 @@ def test_any_query_by_plans_from_files(seed: int) -> None:
 def test_shares_and_edits_do_occur() -> None:
     """Else the test above would be about nothing new."""
     confined = shifted = 0
-    for seed in range(60):
+    for seed in range(90):
         plan = random_plans(seed)(make_case(f"plans-{seed}").query, 5)
         confined += any(s.slots < plan.slots for s in plan.subqueries if s.router.kind != "one")
         shifted += any(s.first for s in plan.subqueries)
