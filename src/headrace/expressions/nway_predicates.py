@@ -4,7 +4,7 @@ Invariant: the predicate is true exactly if every conjunct of `safe` and of `uns
 fail on any tuples, so it may be evaluated in any order and on any combination. A conjunct of `unsafe` can fail on data; it
 is evaluated only on complete combinations for which all of `safe` is true.
 
-An alias is meant by its place in the join, from 0. SQL texts name aliases in lower case.
+Numbers of aliases are their places in the join, from 0. SQL texts name aliases in lower case.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _band(tree: Tree, scopes: Mapping[str, pa.Schema]) -> NumberBand | None:
 
 
 def _classes(equalities: Iterable[ColumnEquality]) -> list[KeyClass]:
-    """Return the classes of equal columns. An alias with several columns in a class is meant by the first by name."""
+    """Return the classes of equal columns. Of several columns of one alias, a class has the first by name."""
     members: list[tuple[set[AliasColumn], pa.DataType]] = []
     for equality in equalities:
         joined, others = {equality.left, equality.right}, []

@@ -29,6 +29,7 @@ from headrace.plan.columns_read import Names, names_of, narrow_step, side_column
 from headrace.plan.figures import Figures
 from headrace.routing import (
     NUMBER,
+    EverywhereGrouping,
     GridRouter,
     Grouping,
     HashGrouping,
@@ -196,10 +197,7 @@ class JoinOperator(PairedOperator, AppendingOperator):
         return True
 
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
-        grouping = self.groupings[side]
-        if grouping.drop_null:
-            tuples = drop_null_keys(tuples, grouping.columns)
-        return with_group_hash(grouping, tuples, names) if isinstance(grouping, HashGrouping) else tuples.select(names)
+        return stored_tuples(self.groupings[side], tuples, names)
 
     def stored(self, side: int) -> set[str]:
         grouping = self.groupings[side]
@@ -297,8 +295,16 @@ def content_groupings(left: pa.Schema, right: pa.Schema, on: JoinPredicate) -> t
     return key_groupings(on.keys, drop_null=True)
 
 
-def with_group_hash(grouping: HashGrouping, tuples: pa.Table, names: list[str]) -> pa.Table:
+def stored_tuples(grouping: Grouping, tuples: pa.Table, names: list[str]) -> pa.Table:
+    """Return some columns of the tuples that a join stores: not those whose null key matches nothing."""
+    if grouping.drop_null:
+        tuples = drop_null_keys(tuples, grouping.columns)
+    return with_group_hash(grouping, tuples, names) if grouping.keeps_hash else tuples.select(names)
+
+
+def with_group_hash(grouping: Grouping, tuples: pa.Table, names: list[str]) -> pa.Table:
     """Return some columns of tuples and the hash of their group. The hash may depend on all columns."""
+    assert isinstance(grouping, HashGrouping | EverywhereGrouping)
     hashed = hash_rows(tuples, grouping.columns, grouping.types)
     return tuples.select(names).append_column(HASH, pa.array(hashed))
 

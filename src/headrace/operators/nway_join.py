@@ -33,7 +33,7 @@ from headrace.kernels.joins.probed_tuples import ProbedBlock
 from headrace.kernels.joins.stored_orders import KeyColumns, with_orders, without_orders
 from headrace.operators.base import AppendingOperator, Arrangement, Results, Slot
 from headrace.operators.flow import Flow, PlanBuilder, stage_after
-from headrace.operators.joins import drop_null_keys
+from headrace.operators.joins import stored_tuples
 from headrace.operators.placement import Placement
 from headrace.plan.columns_read import Names, names_of, narrow_step
 from headrace.plan.figures import Figures, OperatorLoad, SampleCounts, StreamPace
@@ -48,7 +48,7 @@ from headrace.routing import (
     PartHashRouter,
     Router,
 )
-from headrace.routing.hashing import HASH, hash_rows
+from headrace.routing.hashing import HASH
 from headrace.state.blocks import Block
 from headrace.support.event_time import move_back
 
@@ -188,14 +188,7 @@ class NWayJoinOperator(AppendingOperator):
         return True
 
     def as_state(self, side: int, tuples: pa.Table, names: list[str]) -> pa.Table:
-        grouping = self.groupings[side]
-        if grouping.drop_null:
-            tuples = drop_null_keys(tuples, grouping.columns)
-        if not grouping.keeps_hash:
-            return tuples.select(names)
-        assert isinstance(grouping, HashGrouping | EverywhereGrouping)
-        hashed = hash_rows(tuples, grouping.columns, grouping.types)
-        return tuples.select(names).append_column(HASH, pa.array(hashed))
+        return stored_tuples(self.groupings[side], tuples, names)
 
     def stored(self, side: int) -> set[str]:
         return {*self.schemas[side].names, *([HASH] if self.groupings[side].keeps_hash else [])}

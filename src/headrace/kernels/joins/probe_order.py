@@ -38,7 +38,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class ProbeKind:
-    """What is known of a probe before it was ever made."""
+    """The properties of a probe that its counts do not show."""
 
     indexed: bool  # by the hash of a key, or along a number
     decides: bool  # a conjunct can be decided after it
@@ -78,7 +78,8 @@ class ProbeCounts:
     def per_combination(self, probe: Probe, kind: ProbeKind) -> tuple[float, float]:
         """Return the candidates and the matches of one combination.
 
-        What is known of fewer bound aliases is an upper bound: more bound aliases only take matches away.
+        The counts of a probe with fewer bound aliases are an upper bound, because each further bound alias can only remove
+        matches.
         """
         known = [
             (counts[1] / counts[0], counts[2] / counts[0])

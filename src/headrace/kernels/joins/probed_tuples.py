@@ -46,7 +46,7 @@ class RowOrder:
 
 
 class ProbedBlock:
-    """What a slot reads of one block of an alias.
+    """The rows of one block of an alias that a slot reads.
 
     key: the columns by whose hash the rows are sorted; None: they have no hash. whole: the block, which may have further
     orders.
